@@ -1,6 +1,6 @@
-//! Decoding with the paper's base model: 32 tokens for each of 16 sources of 25 tokens.
+//! Decoding with the paper's base model: 32 tokens per source, 16 sources of 25 tokens.
 //!
-//! `cargo bench -p transformer-benches --features flex,tch --bench decoding`, on every backend that is compiled in.
+//! `cargo bench -p transformer-benches --features flex,tch --bench decoding`, on every compiled backend.
 
 mod common;
 
@@ -55,7 +55,7 @@ impl BackendTask for Benches<'_> {
 }
 
 impl Benches<'_> {
-    /// Whole searches, `<eos>` held back until the last token.
+    /// Whole searches, with `<eos>` suppressed until the last token.
     fn search<B: Backend>(&mut self, model: &Transformer<B>) {
         let requests: Vec<Request> = (0..ROWS as u32)
             .map(|row| {
@@ -78,7 +78,7 @@ impl Benches<'_> {
         }
     }
 
-    /// Steps from a position on, for the cost of a token there.
+    /// Steps at a given position, for the cost of a token there.
     fn steps<B: Backend>(&mut self, model: &Transformer<B>, device: &B::Device) {
         let memory = model.encode(tokens(SRC_LEN, device));
         let mut group = self.criterion.benchmark_group("32 steps");
@@ -89,7 +89,7 @@ impl Benches<'_> {
                     (0..times)
                         .map(|_| {
                             let mut cache = model.start_decoding(&memory);
-                            // Sixteen at a time: all at once would only need more memory.
+                            // Sixteen at a time: a single pass would only need more memory.
                             for _ in 0..position / 16 {
                                 let tokens = tokens(16, device);
                                 model.decode_next(tokens, &mut cache, AttentionWeights::Discard);
@@ -123,9 +123,9 @@ fn tokens<B: Backend>(len: usize, device: &B::Device) -> Tensor<B, 2, Int> {
 }
 
 fn timed<B: Backend>(device: &B::Device, work: impl FnOnce()) -> Duration {
-    B::sync(device).expect("the device answers");
+    B::sync(device).expect("the device synchronises");
     let start = Instant::now();
     work();
-    B::sync(device).expect("the device answers");
+    B::sync(device).expect("the device synchronises");
     start.elapsed()
 }

@@ -1,9 +1,9 @@
-//! Products of decoding, by a weight that is packed in single precision or in 8 bits, and by `linear`, which
-//! packs nothing; and the three products of a linear map in training, in f32 and in bf16.
+//! Matrix multiplications. Decoding: by a weight packed in single precision or in 8 bits, and by `linear`, which
+//! packs nothing. Training: the three multiplications of a linear layer, in f32 and in bf16.
 //!
-//! `cargo bench -p transformer-benches --bench products`; on one thread: `RAYON_NUM_THREADS=1`. Instructions
-//! below the processor's best: `TRANSFORMER_SIMD=avx2` or `portable`, which gemm ignores: it computes
-//! `linear`'s products below 2²² multiplications, and all of them without AVX-512.
+//! `cargo bench -p transformer-benches --bench products`; on one thread: `RAYON_NUM_THREADS=1`. To use older
+//! instructions than the processor's best: `TRANSFORMER_SIMD=avx2` or `portable`. gemm ignores this; it computes
+//! `linear` for matrices below 2²² multiply–adds, and always without AVX-512.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use transformer_cpu::{
     WeightLayout, linear, linear_input_gradient, linear_weight_gradient,
 };
 
-/// `[d_input, d_output]`: queries, keys and values of a small model; a feed-forward network and the logits of
-/// a base model.
+/// `[d_input, d_output]`: queries, keys and values of a small model; a feed-forward network and the logits of a
+/// base model.
 const SIZES: [[usize; 2]; 3] = [[128, 384], [512, 2048], [512, 32_000]];
 const ROWS: [usize; 5] = [1, 4, 12, 64, 256];
 const LAYOUT: WeightLayout = WeightLayout::InputByOutput;
@@ -32,7 +32,7 @@ criterion_group! {
 }
 criterion_main!(benches);
 
-/// Products of each size and number of rows; an element is a multiplication.
+/// Multiplications of each size and number of rows; throughput is in multiply–adds.
 fn products(criterion: &mut Criterion) {
     for sizes in SIZES {
         let [d_input, d_output] = sizes;
@@ -61,7 +61,7 @@ fn products(criterion: &mut Criterion) {
     }
 }
 
-/// Rows, `d_input` and `d_output`: linear maps of a batch by a small model, and by a base model.
+/// Rows, `d_input` and `d_output`: linear layers on a batch, for a small model and a base model.
 const TRAINING: [[usize; 3]; 6] = [
     [4096, 128, 384],
     [4096, 128, 256],
@@ -71,7 +71,7 @@ const TRAINING: [[usize; 3]; 6] = [
     [2048, 2048, 512],
 ];
 
-/// Products of each size; an element is a multiplication.
+/// Multiplications of each size; throughput is in multiply–adds.
 fn training_products(criterion: &mut Criterion) {
     for [rows, d_input, d_output] in TRAINING {
         let weight = numbers(1, d_input * d_output);
@@ -118,7 +118,7 @@ fn packed_product(
     }
 }
 
-/// Distinct numbers between -1 and 1.
+/// Distinct values between -1 and 1.
 fn numbers(seed: usize, count: usize) -> Vec<f32> {
     let number = |at: usize| ((at * 7919 + seed * 104_729) % 65_537) as f32 / 32_768.5 - 1.0;
     (0..count).map(number).collect()

@@ -1,7 +1,7 @@
-//! The time in which several processes sum as many numbers as a model has parameters: the sum of each
+//! The time in which several processes sum as many values as a model has parameters: the all-reduce of each
 //! update.
 //!
-//! `benches/ranks` runs it; by itself: `mpirun -np 2 target/release/sum_of_ranks 60000000`.
+//! `benches/ranks` runs it; alone: `mpirun -np 2 target/release/sum_of_ranks 60000000`.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ fn main() -> Result<(), String> {
     let numbers = std::env::args().nth(1).map(|number| number.parse());
     let numbers: usize = match numbers {
         Some(Ok(numbers)) => numbers,
-        _ => return Err("give the number of numbers".into()),
+        _ => return Err("give the number of values".into()),
     };
     Mpi::run(|ranks| {
         let mut buffer = vec![0.5_f32; numbers];
@@ -26,7 +26,7 @@ fn main() -> Result<(), String> {
         if ranks.is_first() {
             let seconds = start.elapsed().as_secs_f64() / f64::from(ROUNDS);
             println!(
-                "{numbers} numbers are summed over {} processes in {seconds:.3} s",
+                "{numbers} values summed over {} processes in {seconds:.3} s",
                 ranks.size()
             );
         }

@@ -1,7 +1,7 @@
 //! Training steps and their parts, at several sizes.
 //!
-//! `cargo bench -p transformer-benches --features flex,tch --bench training`, on every backend that is
-//! compiled in; with a filter after `--`, some of the benches.
+//! `cargo bench -p transformer-benches --features flex,tch --bench training`, on every compiled backend; an
+//! optional filter follows `--`.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn sizes() -> Vec<Size> {
     ]
 }
 
-/// The base model's attention to the same number of tokens, in sentences of different lengths.
+/// The base model's attention over the same number of tokens, in sentences of different lengths.
 fn attention_sizes() -> Vec<Size> {
     let lens = [("32", 32), ("128", 128), ("512", 512), ("2048", 2048)];
     let size = |(name, len)| Size {
@@ -115,13 +115,13 @@ impl Benches<'_> {
         group.bench_function(BenchmarkId::new(size.name, self.backend), |bencher| {
             bencher.iter(|| {
                 work();
-                B::sync(device).expect("the device answers");
+                B::sync(device).expect("the device synchronises");
             });
         });
     }
 
-    /// Attention of all heads of a layer, without its projections: forward and backward pass, under the masks
-    /// of a decoder, of a source without padding, and of sources of uneven lengths.
+    /// Attention of all heads of a layer, without its projections: forward and backward pass, with the masks of a
+    /// decoder, of a source without padding, and of sources of different lengths.
     fn attention<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
         let (n_heads, d_head) = (size.config.n_heads, size.config.d_k());
         let heads = Heads {
@@ -184,7 +184,7 @@ impl Benches<'_> {
         });
     }
 
-    /// Adam's step alone; it does not depend on the batch.
+    /// The Adam step alone; it does not depend on the batch.
     fn optimizer_step<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
         if size.len > 32 {
             return;
@@ -201,15 +201,15 @@ impl Benches<'_> {
                 |gradients| {
                     let model = stepped.take().expect("put back below");
                     stepped = Some(optimizer.step(1e-4, model, gradients));
-                    B::sync(device).expect("the device answers");
+                    B::sync(device).expect("the device synchronises");
                 },
                 BatchSize::PerIteration,
             );
         });
     }
 
-    /// Steps on a batch without padding, and on one of the same shape whose sentences are of uneven lengths,
-    /// from half of the longest on: a quarter of it is padding, which counts in the throughput.
+    /// Steps on a batch without padding, and on a batch of the same shape with sentence lengths from half of the
+    /// longest up: a quarter of it is padding, which counts in the throughput.
     fn training_steps<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
         let even = || update(size, |_| size.len);
         self.training_step::<B>("training step", even, size, device);
@@ -219,7 +219,7 @@ impl Benches<'_> {
         }
     }
 
-    /// A step as in the training loop: forward pass, backward pass, Adam.
+    /// One step, as in the training loop: forward pass, backward pass, Adam.
     fn training_step<B: AutodiffBackend>(
         &mut self,
         name: &str,
@@ -241,11 +241,11 @@ fn training_model<B: AutodiffBackend>(
     size: &Size,
     device: &B::Device,
 ) -> TrainingModel<B, Transformer<B>> {
-    let model: Transformer<B> = size.config.init(1, device).expect("a sound configuration");
+    let model: Transformer<B> = size.config.init(1, device).expect("a valid configuration");
     TrainingModel::new(model, LossOptions::smoothed(0.1))
 }
 
-/// A batch of pairs whose rows have the given lengths: one token of them is added to each side of a pair.
+/// A batch of pairs whose rows have the given lengths, including the token that is added to each side of a pair.
 fn update(size: &Size, len: impl Fn(usize) -> usize) -> Update<TokenizedPair> {
     let tokens = token_ids(size, size.rows * (size.len - 1));
     let rows = tokens.chunks(size.len - 1).enumerate();
@@ -271,8 +271,8 @@ fn tokens<B: Backend>(size: &Size, device: &B::Device) -> Tensor<B, 2, Int> {
     Tensor::<B, 1, Int>::from_data(tokens.as_slice(), device).reshape([size.rows, size.len])
 }
 
-/// The padding of sentences from half of the longest on; a single one has three quarters of the length.
-/// `[rows, len]`, `true` = blocked.
+/// The padding of sentences with lengths from half of the longest up; a single one has three quarters of the
+/// length. `[rows, len]`, `true` = blocked.
 fn uneven_padding<B: Backend>(size: &Size, device: &B::Device) -> Tensor<B, 2, Bool> {
     let padding = (0..size.rows).flat_map(|row| {
         let shorter = match size.rows - 1 {

@@ -1,4 +1,4 @@
-//! Training in a loop of one's own: a batch, its loss, the backward pass, and a step of the optimizer.
+//! A hand-written training loop: a batch, its loss, the backward pass and an optimizer step.
 //!
 //! `cargo run --release --example bare_loop`
 
@@ -17,16 +17,16 @@ use transformer_train::optim::{AdamConfig, RateSchedule};
 /// Trains a model to copy sequences, without a trainer.
 #[derive(Debug, Parser)]
 struct Flags {
-    /// Times that every sequence is trained on
+    /// Number of passes over all sequences
     #[arg(long, default_value_t = 3)]
     epochs: usize,
     /// Width of the model
     #[arg(long, default_value_t = 64)]
     d_model: usize,
-    /// Tokens of a batch, on each side
+    /// Maximum tokens per batch, on each side
     #[arg(long, default_value_t = 1024)]
     batch_tokens: usize,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -53,11 +53,8 @@ fn main() -> Result<(), Failure> {
     let device = Default::default();
     let mut model = config.init::<Autodiff<Backend>>(flags.seed, &device)?;
     let mut adam = AdamConfig::default().init();
-    let course = TrainingConfig {
-        warmup: 100,
-        learning_rate_factor: 0.25,
-        ..TrainingConfig::default()
-    };
+    let course =
+        TrainingConfig { warmup: 100, learning_rate_factor: 0.25, ..TrainingConfig::default() };
     let schedule = RateSchedule::new(&course, config.d_model);
     let sampler = BatchSampler::new(&pairs, flags.batch_tokens, flags.seed)?;
 

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example copy_task`
 //!
-//! A model, sequences of token ids to train on, and greedy decoding at the end: everything that a task of one's own
-//! needs, without text. The training loop, its metrics and its display are Burn's; `learner` gives it the paper's
+//! A model, sequences of token ids for training, and greedy decoding at the end: everything that your own task
+//! needs, without text. The training loop, its metrics and its display are Burn's; `learner` supplies the paper's
 //! loss, optimizer and schedule.
 
 use std::collections::HashSet;
@@ -21,25 +21,25 @@ use transformer_train::data::TokenizedPair;
 use transformer_train::learner::{Batches, Updates};
 use transformer_train::{TrainingConfig, learner};
 
-// Sequences to train on, to validate on, and to decode at the end. None occurs twice.
+// Sequences for training, validation and the final decoding; all are distinct.
 const TRAIN: usize = 20_000;
 const VALID: usize = 200;
 const TEST: usize = 1000;
 
-/// Exact copies, of those decoded, that the model must make.
+/// Minimum number of exact copies among the decoded sequences.
 const PASS: usize = 990;
 
-/// The first token after the special ones, of which the last, `<unk>`, is not needed.
+/// The first token after the special ones; the last of these, `<unk>`, is not needed.
 const FIRST_SYMBOL: u32 = SPECIAL_TOKENS.len() as u32 - 1;
 
-/// Trains a Transformer to copy sequences of random symbols, then decodes 1000 unseen ones of every trained
-/// length. Exits 1 when fewer than 990 are copied exactly.
+/// Trains a Transformer to copy sequences of random symbols, then decodes 1000 unseen ones of all trained lengths.
+/// Exits with 1 if fewer than 990 are copied exactly.
 #[derive(Parser)]
 struct Flags {
-    /// Seed of everything random: weights, sequences, batches
+    /// Seed of all random numbers: weights, sequences, batches
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Symbols that sequences are made of
+    /// Number of symbols
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     symbols: u32,
     /// Length of the shortest sequence
@@ -48,10 +48,10 @@ struct Flags {
     /// Length of the longest sequence
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=512))]
     max_length: u16,
-    /// Updates to train for
+    /// Number of updates
     #[arg(long, default_value_t = 650)]
     updates: usize,
-    /// Tokens of a batch
+    /// Maximum tokens per batch
     #[arg(long, default_value_t = 1024)]
     batch_tokens: usize,
     /// Width of the model
@@ -66,7 +66,7 @@ fn main() -> Result<(), Failure> {
     let valid = sequences.split_off(TRAIN);
     let train = sequences;
 
-    // A small model of the paper's kind: every other field is the base model's.
+    // A small model of the paper's kind: all other fields are those of the base model.
     let config = TransformerConfig {
         d_model: flags.d_model,
         n_heads: 4,
@@ -97,7 +97,7 @@ fn main() -> Result<(), Failure> {
     let train = Updates::new(&model, train, &recipe)?;
     let valid = Batches::new(&model, valid, &recipe)?;
     let epochs = train.epochs();
-    // Burn's logs, from which its summary is made.
+    // Burn's logs, from which it makes its summary.
     let logs = tempfile::tempdir()?;
     let model = SupervisedTraining::new(logs.path(), train, valid)
         .metrics((LossMetric::<Backend>::new(),))
@@ -117,7 +117,7 @@ fn main() -> Result<(), Failure> {
 }
 
 impl Flags {
-    /// Distinct sequences, lengths taking turns; each is its own target.
+    /// Distinct sequences with alternating lengths; each is its own target.
     fn sequences(&self) -> Result<Vec<TokenizedPair>, String> {
         let (min, max) = (self.min_length, self.max_length);
         if min > max {
@@ -125,11 +125,11 @@ impl Flags {
         }
         let count = TRAIN + VALID + TEST;
         let lengths: Vec<u16> = (min..=max).collect();
-        // Twice as many as are drawn, so that drawing ends.
+        // Twice as many as needed, so that drawing terminates.
         let shortest = f64::from(self.symbols).powi(i32::from(min));
         if shortest < 2.0 * count.div_ceil(lengths.len()) as f64 {
             return Err(format!(
-                "--symbols {} makes too few sequences of length {min}; choose a longer --min-length",
+                "--symbols {} gives too few sequences of length {min}; choose a longer --min-length",
                 self.symbols
             ));
         }
@@ -141,17 +141,14 @@ impl Flags {
             let symbols = (0..length).map(|_| FIRST_SYMBOL + rng.random_range(0..self.symbols));
             let sequence: Vec<u32> = symbols.collect();
             if seen.insert(sequence.clone()) {
-                sequences.push(TokenizedPair {
-                    source: sequence.clone(),
-                    target: sequence,
-                });
+                sequences.push(TokenizedPair { source: sequence.clone(), target: sequence });
             }
         }
         Ok(sequences)
     }
 }
 
-/// The number of sequences that are decoded to themselves.
+/// Counts the sequences that are decoded to themselves.
 fn count_exact(model: &Transformer<Backend>, test: &[TokenizedPair]) -> Result<usize, Failure> {
     let mut exact = 0;
     for pairs in test.chunks(100) {
@@ -159,9 +156,7 @@ fn count_exact(model: &Transformer<Backend>, test: &[TokenizedPair]) -> Result<u
         let requests: Vec<_> = requests.collect();
         let copies = greedy(model, &requests, MaxLength::default())?;
         let pairs = copies.iter().zip(pairs);
-        exact += pairs
-            .filter(|(copy, pair)| copy.finished && copy.tokens == pair.target)
-            .count();
+        exact += pairs.filter(|(copy, pair)| copy.finished && copy.tokens == pair.target).count();
     }
     Ok(exact)
 }

@@ -1,4 +1,5 @@
-//! A language model of characters: it learns from English sentences in Burn's training loop, and samples new ones.
+//! A character-level language model: it learns from English sentences in Burn's training loop, and samples new
+//! ones.
 //!
 //! `cargo run --release --example language_model`
 
@@ -18,30 +19,30 @@ use transformer_train::learner::{Batches, Updates};
 use transformer_train::validation::evaluate;
 use transformer_train::{TrainingConfig, learner};
 
-/// Trains a language model of characters on English sentences and prints samples.
+/// Trains a character-level language model on English sentences and prints samples.
 #[derive(Debug, Parser)]
 struct Flags {
-    /// Sentence pairs, of which the source side is read
+    /// File of sentence pairs; the source side is used
     #[arg(long, default_value = "examples/data/tatoeba.en-fr.tsv.gz")]
     data: String,
-    /// Sentences to validate on
+    /// Number of validation sentences
     #[arg(long, default_value_t = 500)]
     hold_out: usize,
-    /// Updates to train for
+    /// Number of updates
     #[arg(long, default_value_t = 1000)]
     updates: usize,
     /// Width of the model
     #[arg(long, default_value_t = 128)]
     d_model: usize,
-    /// Characters of a batch
+    /// Maximum characters per batch
     #[arg(long, default_value_t = 4096)]
     batch_tokens: usize,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
-/// A token for each character that occurs, after the special tokens.
+/// One token per character that occurs, after the special tokens.
 struct Characters(Vec<char>);
 
 impl Characters {
@@ -54,12 +55,10 @@ impl Characters {
         SPECIAL_TOKENS.len() + self.0.len()
     }
 
-    /// Without the characters that did not occur.
+    /// Skips characters that do not occur in the training text.
     fn encode(&self, text: &str) -> Vec<u32> {
         let indices = text.chars().filter_map(|c| self.0.binary_search(&c).ok());
-        indices
-            .map(|index| (SPECIAL_TOKENS.len() + index) as u32)
-            .collect()
+        indices.map(|index| (SPECIAL_TOKENS.len() + index) as u32).collect()
     }
 
     fn decode(&self, tokens: &[u32]) -> String {
@@ -76,9 +75,7 @@ fn main() -> Result<(), Failure> {
     let characters = Characters::of(sentences.map(|pair| pair.source.as_str()));
     let encode = |corpus: &Corpus| -> Vec<Vec<u32>> {
         let sentences = corpus.pairs().iter();
-        sentences
-            .map(|pair| characters.encode(&pair.source))
-            .collect()
+        sentences.map(|pair| characters.encode(&pair.source)).collect()
     };
 
     let config = TransformerConfig {
@@ -106,7 +103,7 @@ fn main() -> Result<(), Failure> {
     let train = Updates::new(&model, train, &run)?;
     let valid = Batches::new(&model, held_out.clone(), &run)?;
     let epochs = train.epochs();
-    // Burn's logs, from which its summary is made.
+    // Burn's logs, from which it makes its summary.
     let logs = tempfile::tempdir()?;
     let model = SupervisedTraining::new(logs.path(), train, valid)
         .metrics((LossMetric::<Backend>::new(),))
@@ -122,15 +119,11 @@ fn main() -> Result<(), Failure> {
         println!("{when} training: perplexity {perplexity:.2} per character");
     }
 
-    // Sentences that begin alike, each character drawn from the ten likeliest.
+    // Sentences with the same beginning; each character is sampled from the ten likeliest.
     let options = DecodeOptions {
         n_best: 5,
         max_length: MaxLength::Tokens(80),
-        ..DecodeOptions::sample(Sampling {
-            top_k: 10,
-            seed: flags.seed,
-            ..Sampling::default()
-        })
+        ..DecodeOptions::sample(Sampling { top_k: 10, seed: flags.seed, ..Sampling::default() })
     };
     let request = Request::prompt(characters.encode("I "));
     let samples = Search::new(&model, options)?.run(&[request])?;

@@ -1,7 +1,7 @@
-//! A model of one's own, made of the library's layers: trained in Burn's training loop, decoded by beam search.
+//! Your own model, built from the library's layers: trained in Burn's training loop, decoded by beam search.
 //!
-//! Its encoder applies one layer again and again, so that it has the parameters of one layer
-//! whatever its depth. It learns to read a sequence backwards.
+//! Its encoder applies one layer repeatedly, so that it has the parameters of one layer whatever its depth. It
+//! learns to reverse sequences.
 //!
 //! `cargo run --release --example own_model`
 
@@ -29,19 +29,19 @@ use transformer_train::learner::{Batches, Updates};
 use transformer_train::objective::{LossOptions, LossSums, Objective, PairBatch};
 use transformer_train::{TrainingConfig, learner};
 
-/// Trains a model of one's own to read sequences backwards, and decodes by beam search.
+/// Trains a custom model to reverse sequences, and decodes by beam search.
 #[derive(Debug, Parser)]
 struct Flags {
-    /// Updates to train for
+    /// Number of updates
     #[arg(long, default_value_t = 800)]
     updates: usize,
-    /// Tokens of a batch, on each side
+    /// Maximum tokens per batch, on each side
     #[arg(long, default_value_t = 1024)]
     batch_tokens: usize,
-    /// Sequences that must be read backwards without an error, of 200
+    /// Minimum number of sequences, of 200, that must be reversed without an error
     #[arg(long, default_value_t = 190)]
     at_least: usize,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -49,7 +49,7 @@ struct Flags {
 const VOCAB_SIZE: usize = 20;
 const D_MODEL: usize = 64;
 
-/// `<pad>`, `<bos>` and `<eos>`, with the ids that the library gives them.
+/// `<pad>`, `<bos>` and `<eos>`, with the library's ids.
 fn special() -> SpecialTokens {
     SpecialTokens::default()
 }
@@ -78,22 +78,19 @@ impl<B: Backend> SharedEncoder<B> {
         })
     }
 
-    /// `[batch, src_len]` to a memory.
+    /// Encodes `[batch, src_len]`.
     fn encode(&self, src: Tensor<B, 2, Int>) -> Memory<B> {
         let padding = padding_positions(src.clone(), special().pad);
         let mask = Mask::padding(padding.clone());
         let mut hidden = self.positions.forward(self.embedding.forward(src), 0);
-        let at = Context {
-            mask: Some(&mask),
-            ..Context::default()
-        };
+        let at = Context { mask: Some(&mask), ..Context::default() };
         for _ in 0..self.depth {
             hidden = self.layer.forward(hidden, &at, None).hidden;
         }
         Memory { hidden, padding }
     }
 
-    /// Target tokens at the positions from `first` on, as the decoder reads them.
+    /// Embeds target tokens at the positions starting at `first`.
     fn embed(&self, tgt: Tensor<B, 2, Int>, first: usize) -> Tensor<B, 3> {
         self.positions.forward(self.embedding.forward(tgt), first)
     }
@@ -136,10 +133,7 @@ impl<B: Backend> NextToken for SharedEncoder<B> {
     type State = Cache<B, LayerState<B>>;
 
     fn vocabulary(&self) -> Vocabulary {
-        Vocabulary {
-            size: VOCAB_SIZE,
-            special_tokens: special(),
-        }
+        Vocabulary { size: VOCAB_SIZE, special_tokens: special() }
     }
 
     fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
@@ -164,9 +158,7 @@ impl<B: Backend> NextToken for SharedEncoder<B> {
         let tgt = padded(&column, special().pad, &self.embedding.weight.device());
         let x = self.embed(tgt.clone(), cache.len());
         let output = self.decoder.next(tgt, x, cache, special(), weights);
-        let logits = self
-            .generator
-            .forward(output.hidden.squeeze_dim::<2>(1), None);
+        let logits = self.generator.forward(output.hidden.squeeze_dim::<2>(1), None);
         Next::from(ops::log_softmax(logits))
     }
 
@@ -206,7 +198,7 @@ fn main() -> Result<(), Failure> {
     let train = Updates::new(&model, train, &run)?;
     let valid = Batches::new(&model, test.clone(), &run)?;
     let epochs = train.epochs();
-    // Burn's logs, from which its summary is made.
+    // Burn's logs, from which it makes its summary.
     let logs = tempfile::tempdir()?;
     let model = SupervisedTraining::new(logs.path(), train, valid)
         .metrics((LossMetric::<Chosen>::new(),))

@@ -10,11 +10,11 @@ use transformer_examples::{Backend, Failure};
 
 const VOCAB_SIZE: usize = 10_000;
 
-/// Builds the paper's base model with two vocabularies of 10 000 words and checks its shape, its mask, its
-/// heads and its size. Exits 1 when a check fails.
+/// Builds the paper's base model with two vocabularies of 10 000 words, and checks its shape, its mask, its heads
+/// and its size. Exits with 1 if a check fails.
 #[derive(Parser)]
 struct Flags {
-    /// Seed of the weights and of the tokens
+    /// Seed of the weights and the tokens
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -43,16 +43,16 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A check's name, the value found, and whether it is right.
+/// A check's name, the value found, and whether it is correct.
 type Check = (&'static str, String, bool);
 
-/// Tokens that are neither special nor the last.
+/// Tokens that are neither special nor the last of the vocabulary.
 fn tokens(shape: [usize; 2]) -> Tensor<Backend, 2, Int> {
     let range = Distribution::Uniform(3.0, VOCAB_SIZE as f64 - 1.0);
     Tensor::random(shape, range, &Default::default())
 }
 
-/// A logit for each sentence, target position and word.
+/// One logit per sentence, target position and word.
 fn output_shape(model: &Transformer<Backend>) -> Check {
     let shape = model.forward(tokens([2, 15]), tokens([2, 12])).dims();
     let found = format!("{shape:?}");
@@ -70,7 +70,7 @@ fn causal_mask(model: &Transformer<Backend>) -> Check {
     let difference = model.forward(src.clone(), tgt) - model.forward(src, other);
     let largest = |range| -> f64 {
         let part = difference.clone().slice_dim(1, range).abs().into_data();
-        // NaN is the largest, and fails below.
+        // NaN is the largest, so that the check fails.
         part.iter().max_by(f64::total_cmp).unwrap_or(f64::NAN)
     };
     let (before, after) = (largest(0..changed), largest(changed..tgt_len));
@@ -81,7 +81,7 @@ fn causal_mask(model: &Transformer<Backend>) -> Check {
     )
 }
 
-/// Queries, keys and values of a layer are one matrix, side by side: its width gives d_k.
+/// The queries, keys and values of a layer come from one matrix, whose width gives d_k.
 fn head_dim(model: &Transformer<Backend>) -> Check {
     let n_heads = model.config().n_heads;
     let attention = model.encoder.layers[0].self_attention.as_ref();

@@ -1,4 +1,4 @@
-//! Six English sentences and their German translations, learned by heart, word by word.
+//! Memorises six English sentences and their German translations, word by word.
 //!
 //! `cargo run --release --example toy_translation`
 
@@ -15,32 +15,23 @@ use transformer_train::{Trainer, TrainingConfig};
 const PAIRS: [(&str, &str); 6] = [
     ("i like deep learning", "ich mag tiefes lernen"),
     ("this is a tiny dataset", "dies ist ein winziger datensatz"),
-    (
-        "attention helps models focus",
-        "aufmerksamkeit hilft modellen fokus",
-    ),
-    (
-        "transformers replace recurrence",
-        "transformer ersetzen rekurrenz",
-    ),
+    ("attention helps models focus", "aufmerksamkeit hilft modellen fokus"),
+    ("transformers replace recurrence", "transformer ersetzen rekurrenz"),
     ("we build modules stepwise", "wir bauen module schrittweise"),
-    (
-        "layers communicate with attention",
-        "schichten kommunizieren mit aufmerksamkeit",
-    ),
+    ("layers communicate with attention", "schichten kommunizieren mit aufmerksamkeit"),
 ];
 
-/// Learns six sentence pairs and translates them. Exits 1 unless all six are exact.
+/// Learns six sentence pairs and translates them. Exits with 1 unless all six are exact.
 #[derive(Parser)]
 struct Flags {
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Updates to train for, each on all six pairs
+    /// Number of updates, each on all six pairs
     #[arg(long, default_value_t = 200)]
     updates: usize,
-    /// Placement of layer normalisation: before each sub-layer, as in the notebook that the pairs are from,
-    /// or after it, as in the paper
+    /// Placement of layer normalisation: before each sub-layer, as in the notebook of the sentence pairs, or after
+    /// it, as in the paper
     #[arg(long, value_enum, default_value_t = Norm::Pre)]
     norm: Norm,
 }
@@ -53,7 +44,7 @@ enum Norm {
 
 fn main() -> Result<(), Failure> {
     let flags = Flags::parse();
-    // Each language has a vocabulary of its own.
+    // Each language has its own vocabulary.
     let english = Words::of(PAIRS.map(|(source, _)| source));
     let german = Words::of(PAIRS.map(|(_, target)| target));
     let pairs = PAIRS.map(|(source, target)| TokenizedPair {
@@ -67,11 +58,9 @@ fn main() -> Result<(), Failure> {
     };
     let config = match flags.norm {
         Norm::Pre => notebook,
-        Norm::Post => TransformerConfig {
-            norm: NormPlacement::Post,
-            final_norm: false,
-            ..notebook
-        },
+        Norm::Post => {
+            TransformerConfig { norm: NormPlacement::Post, final_norm: false, ..notebook }
+        }
     };
     let device = Default::default();
     let model = config.init::<Autodiff<Backend>>(flags.seed, &device)?;
@@ -102,7 +91,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A vocabulary of whole words: special tokens, then words in the order of their first use.
+/// A vocabulary of whole words: special tokens, then words in the order of their first occurrence.
 struct Words(Vec<&'static str>);
 
 impl Words {
@@ -122,7 +111,7 @@ impl Words {
         self.0.len()
     }
 
-    /// The tokens of a sentence all of whose words are known.
+    /// Tokenizes a sentence whose words are all known.
     fn encode(&self, sentence: &str) -> Vec<u32> {
         sentence
             .split_whitespace()

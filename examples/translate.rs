@@ -13,36 +13,36 @@ use transformer_examples::{Backend, Failure};
 use transformer_train::data::{Corpus, train_bpe};
 use transformer_train::{Trainer, TrainingConfig};
 
-/// Learns to translate from two text files, line n of one translating line n of the other.
+/// Learns to translate from two text files; line n of one translates line n of the other.
 #[derive(Parser)]
 struct Flags {
-    /// Sentences to translate from
+    /// File of source sentences
     source: PathBuf,
-    /// Their translations
+    /// File of their translations
     target: PathBuf,
-    /// Directory for the model; it must not hold one
+    /// Directory for the model; it must not hold a model
     model: PathBuf,
     /// A sentence to translate at the end
     sentence: String,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Updates to train for
+    /// Number of updates
     #[arg(long, default_value_t = 2000)]
     updates: usize,
-    /// Pieces of the vocabulary
+    /// Size of the vocabulary
     #[arg(long, default_value_t = 8000)]
     vocab_size: usize,
 }
 
 fn main() -> Result<(), Failure> {
     let flags = Flags::parse();
-    // One source sentence of a hundred is kept to validate on.
+    // One source sentence in a hundred is held out for validation.
     let corpus = Corpus::from_parallel(&flags.source, &flags.target)?;
     let held_out = (corpus.len() / 100).max(1);
     let (train, valid) = corpus.hold_out(held_out, flags.seed)?;
 
-    // One vocabulary of pieces for both languages, learned from the training text.
+    // One subword vocabulary for both languages, trained on the training text.
     let tokenizer = train_bpe(train.sentences(), flags.vocab_size)?;
     let vocab_size = tokenizer.vocab_size();
     let tokenizers = Tokenizers::shared(tokenizer);

@@ -16,16 +16,24 @@ use crate::process::{compute_on_this_thread, note};
 
 const EXAMPLES: &str = "\
 Examples:
-  Train on two text files, line n of one translating line n of the other, into the directory `model`:
+  Train on two parallel text files, and write the model to the directory `model`:
     transformer train --parallel train.en train.fr --out model
 
-  Translate, and measure on pairs that were held out:
+  Translate a sentence, and evaluate the model on the held-out pairs:
     echo \"Where are you going?\" | transformer translate --model model
     transformer evaluate --model model --data model/valid.tsv
 
-  `transformer COMMAND --help` explains a command and shows more.";
+Run `transformer COMMAND --help` for the flags and more examples of a command.";
 
-/// Trains, runs and measures translation models: the Transformer of "Attention Is All You Need"
+/// The groups of commands in the program's help. A command in no group is listed after them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Train", &["train", "curves", "average"]),
+    ("Run", &["translate", "evaluate", "score"]),
+    ("Inspect", &["info", "tokenize", "attention"]),
+    ("Convert", &["quantize", "export"]),
+];
+
+/// Train, run and evaluate translation models: the Transformer of "Attention Is All You Need"
 #[derive(Debug, Parser)]
 #[command(name = "transformer", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct CommandLine {
@@ -35,27 +43,26 @@ pub struct CommandLine {
     common: Common,
 }
 
-// The order of `--help`: the commands that a newcomer needs come first.
 #[derive(Debug, Subcommand)]
 enum Command {
     Train(train::Train),
+    Curves(curves::Curves),
+    Average(average::Average),
     Translate(translate::Translate),
     Evaluate(evaluate::Evaluate),
     Score(score::Score),
+    Info(info::Info),
+    Tokenize(tokenize::Tokenize),
     Attention(attention::Attention),
-    Average(average::Average),
     Quantize(quantize::Quantize),
     Export(export::Export),
-    Tokenize(tokenize::Tokenize),
-    Curves(curves::Curves),
-    Info(info::Info),
 }
 
 impl CommandLine {
     /// Parses arguments, the first of which is the name of the program.
     ///
     /// # Errors
-    /// Help that is asked for, and what is wrong with the arguments: clap's text.
+    /// Clap's text: the requested help, or the problem with the arguments.
     pub fn of<A: Into<OsString> + Clone>(
         arguments: impl IntoIterator<Item = A>,
     ) -> std::result::Result<Self, clap::Error> {
@@ -65,21 +72,21 @@ impl CommandLine {
     /// Runs the command.
     ///
     /// # Errors
-    /// The line to show where the command has not done all of its work.
+    /// The line to show if the command fails.
     pub fn run(self) -> Result {
         let Self { command, common } = self;
         match command {
             Command::Train(train) => train::in_each_process(|ranks| train.run(common, ranks)),
+            Command::Curves(curves) => curves.run(),
+            Command::Average(average) => average.run(),
             Command::Translate(translate) => translate.run(common),
             Command::Evaluate(evaluate) => evaluate.run(common),
             Command::Score(score) => score.run(common),
+            Command::Info(info) => info.run(),
+            Command::Tokenize(tokenize) => tokenize.run(),
             Command::Attention(attention) => attention.run(common),
-            Command::Average(average) => average.run(),
             Command::Quantize(quantize) => quantize.run(),
             Command::Export(export) => export.run(common),
-            Command::Tokenize(tokenize) => tokenize.run(),
-            Command::Curves(curves) => curves.run(),
-            Command::Info(info) => info.run(),
         }
     }
 }
@@ -92,7 +99,7 @@ pub fn run_program() -> ExitCode {
     })
 }
 
-/// Runs the first function of a program, with the threads and settings of this one. An error is shown in one line.
+/// Runs a program's main function with the threads and settings of this program. An error is shown in one line.
 pub fn as_program(run: impl FnOnce() -> Result) -> ExitCode {
     ignore_files_of_burn();
     let threads = compute_on_this_thread().map_err(Into::into);
@@ -102,8 +109,8 @@ pub fn as_program(run: impl FnOnce() -> Result) -> ExitCode {
     }
 }
 
-/// Settings of Burn's and cubecl's own are their defaults. They would look for `burn.toml` and `cubecl.toml` in this directory
-/// and all above it, and panic where one is damaged, or where this directory was removed.
+/// Keeps the default settings of Burn and cubecl. Otherwise they look for `burn.toml` and `cubecl.toml` in the current
+/// directory and its parents, and panic if a file is damaged or the current directory was removed.
 fn ignore_files_of_burn() {
     use burn_std::config::{BurnConfig, RuntimeConfig};
 
@@ -114,11 +121,13 @@ fn ignore_files_of_burn() {
         .get_or_insert_default();
 }
 
-/// The program as clap has it. Help of commands that compute on no backend leaves out the flags of every command.
+/// The program as a clap command. The help of commands that compute on no backend omits the global options.
 fn program() -> clap::Command {
     let mut program = CommandLine::command();
-    // Gives each command the flags of every command.
+    // Adds the global options to each command.
     program.build();
+    let help = help_template(&program);
+    let program = program.help_template(help);
     program.mut_subcommands(|command| match command.get_name() {
         "average" | "curves" | "info" | "quantize" | "tokenize" => command.mut_args(|arg| {
             let unused = ["backend", "seed"].contains(&arg.get_id().as_str());
@@ -128,14 +137,45 @@ fn program() -> clap::Command {
     })
 }
 
-/// The exit code of a command that has not done all of its work, whose error is shown.
+/// The template of the program's help: as clap's own, but with the commands in [`GROUPS`].
+fn help_template(program: &clap::Command) -> String {
+    let styles = program.get_styles();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let group = |title: &str, commands: &[&clap::Command]| {
+        let mut text = format!("{header}{title}:{header:#}\n");
+        for command in commands {
+            let about = command
+                .get_about()
+                .map_or(String::new(), ToString::to_string);
+            let name = command.get_name();
+            text += &format!("  {literal}{name:<9}{literal:#}  {about}\n");
+        }
+        text + "\n"
+    };
+    let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n\n");
+    for (title, names) in GROUPS {
+        let commands = names
+            .iter()
+            .filter_map(|name| program.find_subcommand(name));
+        text += &group(title, &commands.collect::<Vec<_>>());
+    }
+    let is_grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
+    let others = program.get_subcommands();
+    let others: Vec<_> = others
+        .filter(|other| !is_grouped(other.get_name()))
+        .collect();
+    text += &group("Other", &others);
+    text + &format!("{header}Options:{header:#}\n{{options}}{{after-help}}")
+}
+
+/// Shows the error of a failed command, and returns its exit code.
 fn exit_code(error: &(dyn Error + 'static)) -> ExitCode {
     if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
         return ExitCode::from(interrupted.exit_code);
     }
-    // Errors of files name them; one of the system's alone is that of our output.
+    // An error about a file names the file; a bare system error is about standard output.
     match error.downcast_ref::<io::Error>() {
-        // Its reader, such as `head`, has read enough.
+        // The reader, such as `head`, has read enough.
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Some(error) => note(format_args!("error: standard output: {error}")),
         None => {

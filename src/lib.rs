@@ -1,6 +1,6 @@
-//! The program `transformer` without its `main`, shared with its tests and benches: its command line, the choice of a
-//! backend at run time, the allocator and the run file. The libraries to build on are `transformer-core` and
-//! `transformer-train`.
+//! The program `transformer` without its `main`, shared with its tests and benches: the command line, the choice of a
+//! backend at run time, the allocator and the run file. To use the library in another program, depend on
+//! `transformer-core` and `transformer-train`.
 
 mod backend;
 mod command_line;
@@ -14,35 +14,55 @@ pub use command_line::{CommandLine, as_program, run_program};
 pub use process::memory;
 pub use process::{be_quiet, compute_on_this_thread, note, read_regular};
 
-// So that tests find the instances.
+// For the tests that look for the instances.
 #[doc(hidden)]
 pub use transformer_instances as instances;
 
-/// The README's program, compiled as a test.
+/// The program in the README, compiled as a test.
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The guide's programs, compiled as a test.
+/// The programs in the guide, compiled as tests.
 #[cfg(all(doctest, feature = "flex"))]
-#[doc = include_str!("../docs/guide/pytorch.md")]
-struct PytorchGuide;
+#[doc = include_str!("../docs/guide/README.md")]
+struct GuideIndex;
 
 #[cfg(all(doctest, feature = "flex"))]
-#[doc = include_str!("../docs/guide/backends.md")]
-struct BackendsGuide;
+#[doc = include_str!("../docs/guide/installation.md")]
+struct InstallationGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
-#[doc = include_str!("../docs/guide/own-model.md")]
-struct OwnModelGuide;
+#[doc = include_str!("../docs/guide/translation.md")]
+struct TranslationGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/expectations.md")]
+struct ExpectationsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/troubleshooting.md")]
+struct TroubleshootingGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/commands.md")]
+struct CommandsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/config.md")]
+struct RunFileGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/watching.md")]
+struct WatchingGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/checkpoints.md")]
 struct CheckpointsGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
-#[doc = include_str!("../docs/guide/translation.md")]
-struct TranslationGuide;
+#[doc = include_str!("../docs/guide/tokenizers.md")]
+struct TokenizersGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/metrics.md")]
@@ -53,16 +73,52 @@ struct MetricsGuide;
 struct FineTuningGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
-#[doc = include_str!("../docs/guide/tokenizers.md")]
-struct TokenizersGuide;
+#[doc = include_str!("../docs/guide/g2p.md")]
+struct GraphemeToPhonemeGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/rust-program.md")]
+struct RustProgramGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/packed-models.md")]
+struct PackedModelsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/backends.md")]
+struct BackendsGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/pretrained.md")]
 struct PretrainedGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
-#[doc = include_str!("../docs/guide/watching.md")]
-struct WatchingGuide;
+#[doc = include_str!("../docs/guide/pytorch.md")]
+struct PytorchGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/own-model.md")]
+struct OwnModelGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/own-layers.md")]
+struct OwnLayersGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/own-objective.md")]
+struct OwnObjectiveGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/own-decoding.md")]
+struct OwnDecodingGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/hooks.md")]
+struct HooksGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/language-models.md")]
+struct LanguageModelsGuide;
 
 #[cfg(all(doctest, feature = "flex", feature = "mpi"))]
 #[doc = include_str!("../docs/guide/several-machines.md")]

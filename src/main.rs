@@ -1,7 +1,11 @@
-//! The program `transformer`: trains, runs and measures translation models.
+//! The program `transformer`: trains, runs and evaluates translation models.
 //!
-//! Exit codes: 0; 1 with the error in one line; 2 for flags that are unknown, malformed or in conflict; 130
-//! or 143 where Ctrl-C or SIGTERM ended a training run: with a checkpoint, or at once where it came twice.
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | success |
+//! | 1 | an error, which is printed in one line |
+//! | 2 | flags that are unknown, malformed or in conflict |
+//! | 130, 143 | Ctrl-C or SIGTERM ended a training run after a checkpoint; a second signal ends it at once |
 
 use std::process::ExitCode;
 

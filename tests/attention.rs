@@ -85,14 +85,14 @@ fn attention_is_drawn_with_rows_that_attend_and_columns_that_are_attended_to() {
     };
     assert_eq!(
         error(&["--layer", "3"]),
-        "error: --layer 3: the model has 1 to 2"
+        "error: --layer 3: must be between 1 and 2"
     );
     assert_eq!(
         error(&["--head", "0"]),
-        "error: --head 0: the model has 1 to 4"
+        "error: --head 0: must be between 1 and 4"
     );
     assert_eq!(
         error(&["--out", "a.gif"]),
-        "error: a.gif: neither .svg nor .png"
+        "error: a.gif: must end in .svg or .png"
     );
 }

@@ -89,7 +89,7 @@ fn models_that_cannot_be_averaged_are_named_by_the_flags() {
     );
     assert_eq!(
         average(&["other", "--last", "2"], &out),
-        "error: --last 2: averages the checkpoints of one run, and --model names 2 directories"
+        "error: --last 2: needs the directory of one training run, but --model names 2 directories"
     );
     assert_eq!(
         average(&["--last", "2"], &model),

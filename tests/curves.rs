@@ -153,16 +153,16 @@ fn a_directory_without_a_run_and_numbers_that_no_run_has_are_named() {
     let name = none.display();
     assert_eq!(
         error,
-        format!("error: {name}: no training run: there is no log.jsonl and no checkpoint")
+        format!("error: {name}: not a training run: it has no log.jsonl and no checkpoint")
     );
     let error = |flags: &[&str]| fails(curves(&[model.as_path()]).args(flags));
     let unknown = error(&["--numbers", "loss,blue"]);
-    let expected = "error: --numbers blue: not a number of these runs, which are \
+    let expected = "error: --numbers blue: unknown; these runs have \
          loss, perplexity, accuracy, rate, tokens, norm";
     assert!(unknown.starts_with(expected), "{unknown}");
     assert_eq!(
         error(&["--out", "a.gif"]),
-        "error: a.gif: neither .svg nor .png"
+        "error: a.gif: must end in .svg or .png"
     );
 
     for picture in ["curves.svg", "curves.png"] {
@@ -188,6 +188,6 @@ fn a_directory_without_a_run_and_numbers_that_no_run_has_are_named() {
     fs::remove_file(&log).expect("removed");
     assert_eq!(
         error(&["--numbers", "rate"]),
-        "error: --numbers rate: no run has it; runs that are trained with a log do"
+        "error: --numbers rate: no run has recorded it; only runs with a log record it"
     );
 }

@@ -69,7 +69,7 @@ fn pairs_that_cannot_be_used_are_left_out_with_a_note() {
     command.args(["--beam", "1", "--metrics", "wer", "--data"]);
     let output = run(command.arg(data));
     assert!(output.status.success(), "{}", stderr(&output));
-    let note = "2 pairs are left out: a side is empty";
+    let note = "2 pairs are skipped: a side is empty";
     assert!(stderr(&output).lines().any(|line| line == note));
     assert!(
         stdout(&output).contains(" of 1 line"),
@@ -102,7 +102,7 @@ fn an_ensemble_is_measured_as_one_model() {
     };
     let (one, other) = (perplexity(&one), perplexity(&five));
     assert!((one / other - 1.0).abs() < 1e-4, "{one} and {other}");
-    assert!(line(&five, "nll ").ends_with("  of 5 models together"));
+    assert!(line(&five, "nll ").ends_with("  ensemble of 5 models"));
 }
 
 /// Attention needs memory by the square of a sentence's tokens, on either side.
@@ -139,7 +139,10 @@ fn translations_that_cannot_be_written_are_an_error_before_anything_is_computed(
         ),
         (
             weights.as_path(),
-            format!("{}: is read, and would be overwritten", weights.display()),
+            format!(
+                "{}: is an input file, and would be overwritten",
+                weights.display()
+            ),
         ),
         (
             missing.as_path(),
@@ -166,7 +169,7 @@ fn a_file_that_is_read_is_not_overwritten() {
     command.arg("--data").arg(&valid).arg("--hypotheses");
     let error = fails(command.arg(&valid));
     assert!(
-        error.ends_with("is read, and would be overwritten"),
+        error.ends_with("is an input file, and would be overwritten"),
         "{error}"
     );
     assert!(fs::read(&valid).expect("pairs") == before);
@@ -179,7 +182,7 @@ fn a_file_that_is_read_is_not_overwritten() {
     command.arg("--data").arg(&valid).arg("--hypotheses");
     let error = fails(command.arg(&tokenizer));
     assert!(
-        error.ends_with("is read, and would be overwritten"),
+        error.ends_with("is an input file, and would be overwritten"),
         "{error}"
     );
 

@@ -69,12 +69,12 @@ fn the_average_at_the_end_of_a_run_and_the_model_that_is_kept_are_named() {
 
     let out = info(&model);
     let (mark, name) = match is_better {
-        true => ("", "the average of updates 2, 4".to_owned()),
-        false => (" (not kept)", format!("that of update {}", best.update)),
+        true => ("", "average of updates 2, 4".to_owned()),
+        false => (" (not kept)", format!("update {}", best.update)),
     };
-    let start = format!("  the average of updates 2, 4{mark}  validation loss ");
+    let start = format!("  average of updates 2, 4{mark}  validation loss ");
     assert!(out.lines().any(|line| line.starts_with(&start)), "{out}");
-    let kept = format!("  the model is {name} (by loss)");
+    let kept = format!("  kept model: {name} (by loss)");
     assert!(out.lines().any(|line| line == kept), "{out}");
 
     // By another number, the model stays until one is better by that.
@@ -86,14 +86,14 @@ fn the_average_at_the_end_of_a_run_and_the_model_that_is_kept_are_named() {
     let after = fs::read(model.join("model.safetensors")).expect("the model");
     let kept = match before == after {
         true => kept,
-        false => "  the model is that of update 5 (by accuracy)".to_owned(),
+        false => "  kept model: update 5 (by accuracy)".to_owned(),
     };
     let out = info(&model);
     assert!(out.lines().any(|line| line == kept), "{out}");
 
     // A checkpoint's model is its own.
     let out = info(&model.join("checkpoints/update-00000004"));
-    assert!(!out.contains("the model is"), "{out}");
+    assert!(!out.contains("kept model"), "{out}");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_language_model_is_described_as_one() {
 fn the_search_of_a_pretrained_model_is_listed_as_flags() {
     let out = succeeds(program("info").arg(fixture("pretrained/marian-en-fr")));
     for line in [
-        "decoding, unless flags say otherwise",
+        "decoding, unless flags override it",
         "  --beam 4",
         "  --length-penalty length^1",
         "  --early-stopping false",

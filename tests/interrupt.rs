@@ -126,13 +126,13 @@ fn interrupt(child: &Child) {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_keeps_a_checkpoint_to_resume_from() {
-    a_signal_keeps_a_checkpoint("INT", 130, "press Ctrl-C again to leave at once");
+    a_signal_keeps_a_checkpoint("INT", 130, "press Ctrl-C again to stop at once");
 }
 
 #[cfg(unix)]
 #[test]
 fn sigterm_keeps_a_checkpoint_to_resume_from() {
-    a_signal_keeps_a_checkpoint("TERM", 143, "another SIGTERM ends it at once");
+    a_signal_keeps_a_checkpoint("TERM", 143, "send SIGTERM again to stop at once");
 }
 
 #[cfg(unix)]
@@ -151,7 +151,7 @@ fn a_signal_keeps_a_checkpoint(signal: &str, exit_code: i32, answer: &str) {
     assert!(!err.contains("error"), "{err}");
     let made = printed
         .lines()
-        .find_map(|line| line.strip_prefix("interrupted; --resume goes on: "))
+        .find_map(|line| line.strip_prefix("interrupted after "))
         .and_then(|line| line.split(' ').next())
         .unwrap_or_else(|| panic!("{printed}"));
     // The checkpoint of the last update, not only that of the last validation.
@@ -180,7 +180,7 @@ fn a_run_under_nohup_outlives_its_terminal() {
     // More than it can have printed before.
     assert_eq!(lines.by_ref().take(10).count(), 10);
     interrupt(&child);
-    assert!(lines.any(|line| line.starts_with("interrupted; ")));
+    assert!(lines.any(|line| line.starts_with("interrupted after ")));
     assert_eq!(child.wait().expect("the program ends").code(), Some(130));
 }
 
@@ -196,7 +196,7 @@ fn a_second_run_in_a_directory_is_refused_while_the_first_lasts() {
     assert_eq!(
         error,
         format!(
-            "error: {name} is in use by another training run; end that one first, or choose another --out"
+            "error: {name} is in use by another training run; stop that run first, or choose another --out"
         )
     );
     interrupt(&child);
@@ -275,7 +275,7 @@ fn a_second_signal_ends_the_program(signal: &str, exit_code: i32) {
         let printed = io::read_to_string(child.stdout.take().expect("its output"));
         let code = child.wait().expect("the program ends").code();
         assert_eq!(code, Some(exit_code));
-        if !printed.expect("text").contains("interrupted; ") {
+        if !printed.expect("text").contains("interrupted after ") {
             return;
         }
     }

@@ -280,7 +280,7 @@ fn one_error_lists_everything_that_is_wrong() {
         .insert("decoder.norm.weight".to_owned(), double);
     let error = written.read(system, &config).unwrap_err().to_string();
     let (_, listed) = error
-        .split_once(": not the state dict of its configuration: ")
+        .split_once(": the state dict does not match the configuration: ")
         .unwrap();
     assert_eq!(
         listed,
@@ -421,7 +421,7 @@ fn other_extensions_and_unwritable_paths_are_errors() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "weights.onnx: write a .pt, .pth or .safetensors file"
+        "weights.onnx: unsupported extension; use .pt, .pth or .safetensors"
     );
     for file in ["nowhere/weights.pt", "nowhere/weights.safetensors"] {
         let error = model.to_pytorch(file, system, &options).unwrap_err();

@@ -122,11 +122,11 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "training = 3\n",
-            "line 1: `training`: is a table, `[training]`, whose keys have values, such as `training.seed`",
+            "line 1: `training`: is a table, `[training]`; set one of its keys, such as `training.seed`",
         ),
         (
             "[model]\neos_id = 3\n",
-            "line 2: `model.eos_id`: is not set here: it is the tokenizer's",
+            "line 2: `model.eos_id`: cannot be set: it comes from the tokenizer",
         ),
         (
             "[training]\nwarmup = \"many\"\n",
@@ -138,7 +138,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[training]\nwarmup = 9\nupdates = 5\nschedule = \"cosine\"\n",
-            "line 3: `training.updates` = 5: must be more than `training.warmup` where the learning rate falls to zero",
+            "line 3: `training.updates` = 5: must be more than `training.warmup` if the learning rate decays to zero",
         ),
         (
             "[validation]\nevery = 0\n",
@@ -154,7 +154,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[tokenizer]\nshared = false\n[model]\ntying = \"all\"\n",
-            "line 4: `model.tying` = \"all\": shares source and target embeddings, whose vocabularies are separate; see `tokenizer.shared`",
+            "line 4: `model.tying` = \"all\": ties source and target embeddings, whose vocabularies are separate; see `tokenizer.shared`",
         ),
         (
             "[tokenizer]\nshared = true\ntarget_kind = \"words\"\n",
@@ -182,7 +182,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[model]\npositions = { learned = { max_len = 1 } }\n",
-            "line 2: `model.positions` = { learned = { max_len = 1 } }: must be 2 or more positions, for a piece and the token that ends it",
+            "line 2: `model.positions` = { learned = { max_len = 1 } }: must have at least 2 positions, for a piece and the end-of-sentence token",
         ),
         (
             "[data]\nvalid = []\n",
@@ -198,15 +198,15 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[tokenizer]\nkind = \"bpe\"\nfile = \"a.json\"\n",
-            "line 2: `tokenizer.kind` = \"bpe\": `tokenizer.kind` has no effect beside `tokenizer.file`, which gives the tokenizer; leave out one of the two",
+            "line 2: `tokenizer.kind` = \"bpe\": `tokenizer.kind` has no effect together with `tokenizer.file`, which sets the tokenizer; remove one of the two",
         ),
         (
             "[init]\nmodel = \"m\"\n[tokenizer]\nshared = true\n",
-            "line 4: `tokenizer.shared` = true: `tokenizer.shared` has no effect beside `init.model`, which gives the tokenizer; leave out one of the two",
+            "line 4: `tokenizer.shared` = true: `tokenizer.shared` has no effect together with `init.model`, which sets the tokenizer; remove one of the two",
         ),
         (
             "[tokenizer]\nsource_file = \"a.json\"\n",
-            "line 2: `tokenizer.source_file` = \"a.json\": needs `tokenizer.target_file` beside it",
+            "line 2: `tokenizer.source_file` = \"a.json\": needs `tokenizer.target_file`, too",
         ),
     ] {
         fs::write(&path, text).expect("a run file");
@@ -299,7 +299,7 @@ fn what_can_be_known_is_refused_before_any_pair_is_read_in_a_dry_run_and_in_a_ru
         ),
         (
             set(&["tokenizer.kind=words", "tokenizer.vocab_size=4"]),
-            "--set tokenizer.vocab_size=4: must be at least 5, for the special tokens and a token of text".into(),
+            "--set tokenizer.vocab_size=4: must be at least 5, for the special tokens and one other token".into(),
         ),
         (
             set(&["init.model=nowhere"]),
@@ -307,7 +307,7 @@ fn what_can_be_known_is_refused_before_any_pair_is_read_in_a_dry_run_and_in_a_ru
         ),
         (
             set(&["model.n_heads=16777216", "model.d_k=16777216", "model.d_v=1"]),
-            "the sizes in `[model]` make ".into(),
+            "the sizes in `[model]` give ".into(),
         ),
         (
             missing_data,
@@ -371,8 +371,8 @@ fn a_run_goes_on_by_its_directory_alone_to_the_weights_of_one_that_never_stopped
     fs::remove_file(corpus(folder.path())).expect("the corpus");
     let out = succeeds(resume(&parts).args(["--updates", "4"]));
     assert!(out.contains("done: 4 updates"), "{out}");
-    // The pairs held out for validation are not among those left out.
-    assert!(!out.contains("left out"), "{out}");
+    // The pairs held out for validation are not reported as skipped.
+    assert!(!out.contains("skipped"), "{out}");
     assert!(weights(&whole, 4) == weights(&parts, 4));
 
     // As if it had been killed before its last checkpoint: nothing needs to be said again.
@@ -401,8 +401,7 @@ fn products_in_bf16_are_refused_before_any_pair_is_read_where_there_are_none() {
                 .args(["--backend", &backend.to_string()])
                 .args(place);
             command.args(["--set", "training.precision=bf16", "--data"]);
-            let rule =
-                "needs flex, ndarray or tch, by --backend and the Cargo feature of that name";
+            let rule = "needs --backend flex, ndarray or tch, and the Cargo feature of that name";
             assert_eq!(
                 fails(command.arg(&bad)),
                 format!(
@@ -477,8 +476,8 @@ fn corpora_are_weighted_and_filtered_and_pieces_are_drawn_anew_also_after_a_resu
     let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
     let out = succeeds(train(&config, &whole).args(["--updates", "4"]));
     for line in [
-        "1 pair is left out: an equal pair stands before",
-        "1 pair is left out: one side has more than 4 times the pieces of the other",
+        "1 pair is skipped: equal to an earlier pair",
+        "1 pair is skipped: one side has more than 4 times the pieces of the other",
     ] {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
@@ -521,8 +520,8 @@ fn a_cache_that_is_lost_is_made_anew_unless_weights_are_lost_with_it() {
     succeeds(resume(&one).args(["--updates", "3"]));
     let error = fails(resume(&two).args(["--updates", "4"]));
     let expected = format!(
-        "error: {cache} is missing, and cannot be made anew: {pairs} is gone, and {text} does not say which pairs \
-         have which weight; put {pairs} or {cache} back",
+        "error: {cache} is missing, and cannot be rebuilt: {pairs} is missing, and {text} does not record the \
+         weights of the pairs; restore {pairs} or {cache}",
         cache = cache.display(),
         pairs = pairs.display(),
         text = two.join("train.tsv").display(),
@@ -541,7 +540,7 @@ fn what_a_run_has_lost_is_named_with_a_way_to_go_on() {
     let cache = model.join("train.cache");
     let error = fails(resume(&model).args(["--updates", "6"]));
     let expected = format!(
-        "error: {}: is missing; put it back, or remove {}: the tokenizer is then trained anew on the run's pairs",
+        "error: {}: is missing; restore it, or remove {}, so that the tokenizer is trained again on the run's pairs",
         tokenizer.display(),
         cache.display()
     );
@@ -578,7 +577,7 @@ fn a_run_that_has_made_its_updates_says_so() {
     let none: &[&str] = &[];
     for flags in [none, &["--updates", "3"]] {
         let out = succeeds(resume(&model).args(flags));
-        let line = "nothing to do: 4 updates were made before; a larger --updates trains on";
+        let line = "already trained for 4 updates; raise --updates to continue";
         assert!(out.lines().any(|found| found == line), "{out}");
     }
 }
@@ -659,10 +658,10 @@ fn other_pairs_to_validate_on_are_refused_by_their_files() {
     let before = fs::read(&edited).expect("the pairs");
     let refused = |command: &mut Command, file: &Path| {
         let error = fails(command);
-        let start = format!("error: {}: 2 pairs of checksum ", file.display());
+        let start = format!("error: {}: 2 pairs (checksum ", file.display());
         assert!(error.starts_with(&start), "{error}");
         let end = format!(
-            "; validate on those again, or begin a run from its model by --set init.model={} and another --out",
+            "; use the same validation pairs, or start a new run from its model with --set init.model={} and another --out",
             out.display()
         );
         assert!(error.ends_with(&end), "{error}");
@@ -696,7 +695,7 @@ fn a_refused_resume_leaves_the_file_of_the_run_as_it_was() {
             .arg("--data")
             .arg(other),
     );
-    assert!(error.contains("made with training data of"), "{error}");
+    assert!(error.contains("trained on "), "{error}");
     // Without pairs held out, it would have more to train on.
     let valid = file(folder.path(), "valid.tsv", "one\tun\n");
     let error = fails(
@@ -704,10 +703,10 @@ fn a_refused_resume_leaves_the_file_of_the_run_as_it_was() {
             .args(["--set", "data.hold_out=", "--valid"])
             .arg(valid),
     );
-    let expected = "made with training data of 39 pairs ";
+    let expected = "trained on 39 pairs ";
     assert!(error.contains(expected), "{error}");
     assert!(
-        error.ends_with("; `data.valid`, `data.hold_out` are not the run's"),
+        error.ends_with("; `data.valid`, `data.hold_out` differ from the run"),
         "{error}"
     );
     let missing = folder.path().join("missing.tsv");
@@ -724,7 +723,7 @@ fn a_directory_without_a_run_is_not_resumed_by_mistake() {
     let mistyped = folder.path().join("modle");
     let error = fails(&mut resume(&mistyped));
     let advice =
-        "holds no run to go on with; check --out, or begin one by --config FILE or --data FILE";
+        "holds no run to resume; check --out, or start a run with --config FILE or --data FILE";
     assert_eq!(error, format!("error: {} {advice}", mistyped.display()));
     assert!(!mistyped.exists());
 
@@ -732,7 +731,7 @@ fn a_directory_without_a_run_is_not_resumed_by_mistake() {
     let out = folder.path().join("new");
     let output = support::run(train_for(2, folder.path(), &out).arg("--resume"));
     assert!(output.status.success());
-    let note = format!("{} holds no run: a new one begins", out.display());
+    let note = format!("{} holds no run; starting a new one", out.display());
     let err = support::stderr(&output);
     assert!(err.lines().any(|line| line == note), "{err}");
 
@@ -751,14 +750,14 @@ fn a_directory_without_a_run_is_not_resumed_by_mistake() {
     // A directory of an earlier version, and a model that no run has left.
     let error = fails(&mut resume(&model));
     assert!(error.contains("has no run.toml"), "{error}");
-    assert!(error.contains("the command names no data: give"), "{error}");
+    assert!(error.contains("the command names no data; add"), "{error}");
     succeeds(train_for(6, folder.path(), &model).arg("--resume"));
     assert!(model.join("run.toml").exists());
     fs::remove_file(model.join("run.toml")).expect("run.toml");
     fs::remove_dir_all(model.join("checkpoints")).expect("checkpoints");
     let error = fails(train_for(4, folder.path(), &model).arg("--resume"));
     assert!(
-        error.contains("holds a model, but no run to go on with"),
+        error.contains("holds a model, but no run to resume"),
         "{error}"
     );
 }
@@ -889,12 +888,12 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
     };
     let error = fails(start().args(["--preset", "small"]));
     assert!(
-        error.contains("has no effect: the model is that of"),
+        error.contains("has no effect: the model is read from"),
         "{error}"
     );
     let error = fails(start().args(["--set", "model.d_ff=64"]));
     assert!(
-        error.contains("of which only dropout can differ"),
+        error.contains("from which only dropout may differ"),
         "{error}"
     );
     for (arguments, subject) in [
@@ -905,7 +904,7 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
         ),
     ] {
         let error = fails(start().args(arguments));
-        let contradiction = "`tokenizer.vocab_size` has no effect beside `init.model`, which gives the tokenizer; leave out one of the two";
+        let contradiction = "`tokenizer.vocab_size` has no effect together with `init.model`, which sets the tokenizer; remove one of the two";
         assert_eq!(error, format!("error: {subject}: {contradiction}"));
     }
     let printed = succeeds(start().args(["--set", "model.dropout=0.2"]));
@@ -913,7 +912,7 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
     // It records no key without effect, and can be given as it is.
     let written = out.join("run.toml");
     let text = fs::read_to_string(&written).expect("run.toml");
-    let line = "# vocab_size has no effect beside init.model";
+    let line = "# vocab_size has no effect together with init.model";
     assert!(text.lines().any(|found| found == line), "{text}");
     succeeds(
         program("train")
@@ -939,7 +938,7 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
     ] {
         let setting = format!("init.freeze={patterns}");
         let error = fails(resume(&out).args(["--updates", "4", "--set", &setting]));
-        let expected = ": made with another `init.freeze`, and `";
+        let expected = ": made with another `init.freeze`: `";
         assert!(
             error.contains(expected) && error.ends_with(problem),
             "{error}"
@@ -1036,7 +1035,7 @@ const REFUSED: [(&str, &str, &str); 57] = [
     (
         "data.train",
         "{ file = \"FOLDER/copy.tsv\", weight = 2 }",
-        "`data.train` is not the run's",
+        "`data.train` differs from the run",
     ),
     (
         "data.train",
@@ -1046,11 +1045,19 @@ const REFUSED: [(&str, &str, &str); 57] = [
     (
         "data.valid",
         "FOLDER/valid.tsv",
-        "`data.hold_out` has no effect beside `data.valid`",
+        "`data.hold_out` has no effect together with `data.valid`",
     ),
-    ("data.hold_out", "9", "`data.hold_out` is not the run's"),
-    ("data.max_pieces", "7", "`data.max_pieces` is not the run's"),
-    ("data.max_ratio", "1.0", "`data.max_ratio` is not the run's"),
+    ("data.hold_out", "9", "`data.hold_out` differs from the run"),
+    (
+        "data.max_pieces",
+        "7",
+        "`data.max_pieces` differs from the run",
+    ),
+    (
+        "data.max_ratio",
+        "1.0",
+        "`data.max_ratio` differs from the run",
+    ),
     (
         "tokenizer.target_kind",
         "words",
@@ -1064,12 +1071,12 @@ const REFUSED: [(&str, &str, &str); 57] = [
     (
         "tokenizer.file",
         "FOLDER/model/tokenizer.json",
-        "has no effect beside `tokenizer.file`",
+        "has no effect together with `tokenizer.file`",
     ),
     (
         "tokenizer.source_file",
         "FOLDER/model/tokenizer.json",
-        "has no effect beside `tokenizer.source_file`",
+        "has no effect together with `tokenizer.source_file`",
     ),
     (
         "tokenizer.target_file",
@@ -1142,7 +1149,7 @@ const REFUSED: [(&str, &str, &str); 57] = [
     ("model.dropout", "0.3", "made with"),
     ("model.attention_dropout", "0.3", "made with"),
     ("model.activation_dropout", "0.3", "made with"),
-    ("init.model", "FOLDER/model", "began from no other model"),
+    ("init.model", "FOLDER/model", "did not start from a model"),
     ("init.source_lang", "en", "needs `init.model`"),
     ("init.target_lang", "en", "needs `init.model`"),
     (
@@ -1213,7 +1220,10 @@ fn every_key_of_a_resumed_run_has_its_effect_or_is_refused_or_is_said_to_be_igno
             support::run(resume(&out).args(["--updates", updates, "--set", &setting(key, text)]));
         let err = support::stderr(&output);
         assert!(output.status.success(), "{key}: {err}");
-        assert!(err.contains("the run keeps its tokenizer"), "{key}: {err}");
+        assert!(
+            err.contains("a resumed run keeps its tokenizer"),
+            "{key}: {err}"
+        );
         assert_eq!(value(&written(&out), key), value(&old, key), "{key}");
     }
 
@@ -1274,7 +1284,7 @@ fn a_resumed_run_keeps_the_model_that_it_began_from() {
     let (run, began) = (out.display(), first.display());
     let refused = || {
         let rule =
-            format!("the run in {run} began from {began}; begin another one with another --out");
+            format!("the run in {run} started from {began}; start a new run with another --out");
         for init in [&other, &nowhere] {
             let error = fails(resume(&out).args(["--updates", "4", "--init"]).arg(init));
             assert_eq!(error, format!("error: --init {}: {rule}", init.display()));
@@ -1284,7 +1294,7 @@ fn a_resumed_run_keeps_the_model_that_it_began_from() {
                 .args(["--updates", "4", "--config"])
                 .arg(&config),
         );
-        let rule = format!("the run in {run} began from {began}; give it by --init");
+        let rule = format!("the run in {run} started from {began}; name that model with --init");
         assert_eq!(error, format!("error: `init.model` = absent: {rule}"));
         assert!(fs::read(&file_of_run).expect("run.toml") == before);
     };
@@ -1327,7 +1337,7 @@ fn a_run_whose_data_are_gone_keeps_its_keys_of_data_and_says_so() {
     let err = support::stderr(&output);
     assert!(output.status.success(), "{err}");
     let note = format!(
-        "{} is gone: the run goes on with the pairs in {}, and ignores `data.hold_out`, `data.max_pieces`",
+        "{} is missing: continuing with the pairs in {}, ignoring `data.hold_out`, `data.max_pieces`",
         data.display(),
         out.display()
     );
@@ -1344,14 +1354,14 @@ fn pairs_are_not_held_out_beside_pairs_to_validate_on() {
     let valid = file(folder.path(), "valid.tsv", "one\tun\n");
     let mut command = train_for(2, folder.path(), &out);
     let error = fails(command.arg("--valid").arg(&valid));
-    let expected = "error: --hold-out 10: `data.hold_out` has no effect beside `data.valid`, which gives the validation pairs; leave out one of the two";
+    let expected = "error: --hold-out 10: `data.hold_out` has no effect together with `data.valid`, which sets the validation pairs; remove one of the two";
     assert_eq!(error, expected);
     assert!(!out.exists());
     succeeds(command.args(["--set", "data.hold_out="]));
 
     let path = out.join("run.toml");
     let text = fs::read_to_string(&path).expect("run.toml");
-    let now = "# hold_out has no effect beside data.valid";
+    let now = "# hold_out has no effect together with data.valid";
     assert!(text.contains(now), "{text}");
     fs::write(&path, text.replace(now, "hold_out = 10")).expect("written");
     succeeds(resume(&out).args(["--updates", "3"]));

@@ -233,7 +233,7 @@ fn a_directory_is_not_written_to_a_dash() {
         let output = run(command.args(["--out", "-"]).current_dir(folder.path()));
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         let expected = "error: invalid value '-' for '--out <DIR>': \
-                        a directory is written, not standard output; ./- is one of that name\n";
+                        must be a directory, not standard output; ./- is a directory named `-`\n";
         assert!(stderr(&output).starts_with(expected), "{}", stderr(&output));
         assert!(!folder.path().join("-").exists());
     }
@@ -325,7 +325,7 @@ fn a_language_of_a_model_of_one_pair_is_refused_by_its_flag() {
         for flag in ["--source-lang", "--target-lang"] {
             let error = fails(with_model("translate", model).args([flag, "en"]));
             let expected = format!(
-                "error: {flag} en: the model has no tokens for languages, and translates one pair of them; leave {flag} out"
+                "error: {flag} en: the model has no language tokens, and translates one pair of languages; remove {flag}"
             );
             assert_eq!(error, expected, "{}", model.display());
             let mut command = program("train");

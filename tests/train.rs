@@ -217,9 +217,9 @@ fn pairs_that_cannot_be_used_are_left_out_and_counted() {
         let out = succeeds(&mut command);
         for line in [
             "51 pairs read",
-            "1 pair is left out: a side is empty",
-            "1 pair is left out: longer than 1048576 bytes",
-            "1 validation pair is left out: a side is empty",
+            "1 pair is skipped: a side is empty",
+            "1 pair is skipped: longer than 1048576 bytes",
+            "1 validation pair is skipped: a side is empty",
             "49 pairs to train on",
             "1 pair to validate on",
         ] {
@@ -275,9 +275,9 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
         number.map_or(0, |number| number.parse().expect("a number"))
     };
     // One of them, and the line says so.
-    let too_long = count(" training pair of more than 100 pieces is left out")
-        + count(" validation pair of more than 100 pieces is left out");
-    let held_out = count(" pairs are left out: the source sentence is held out for validation");
+    let too_long = count(" training pair skipped: more than 100 pieces on a side")
+        + count(" validation pair skipped: more than 100 pieces on a side");
+    let held_out = count(" pairs skipped: the source sentence is held out for validation");
     let (train, valid) = (count(" pairs to train on"), count(" pairs to validate on"));
     assert_eq!(count(" pairs read"), 99, "{out}");
     assert_eq!(too_long, 1, "{out}");
@@ -286,7 +286,7 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
     assert_eq!(train + valid + held_out + too_long, 99, "{out}");
 
     // The `tiny` preset has 926 208 numbers beside its embeddings of width 128.
-    let pieces = count(" pieces, which source and target share");
+    let pieces = count(" pieces shared by source and target");
     let parameters = count(" parameters");
     assert_eq!(parameters, 926_208 + 128 * pieces, "{out}");
     // A number of 32 bits for each parameter, its gradient, and its two moments.
@@ -296,7 +296,7 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
         assert!(out.contains(&line), "{line}: {out}");
     }
     assert!(
-        out.contains("per epoch, of at most 200 tokens a side"),
+        out.contains("per epoch, of at most 200 tokens per side"),
         "{out}"
     );
     assert!(out.contains("% of their tokens are padding"), "{out}");
@@ -317,7 +317,7 @@ fn a_dry_run_counts_and_holds_out_a_tenth() {
     let before = listed(&model);
     let out = dry(&[]);
     for line in [
-        "4 of 49 distinct source sentences held out for validation: a tenth, and at most 1000 (--hold-out N holds out N)",
+        "4 of 49 distinct source sentences held out for validation: a tenth, at most 1000 (--hold-out sets the number)",
         "45 pairs to train on",
         "4 pairs to validate on",
     ] {
@@ -353,7 +353,7 @@ fn pairs_of_one_source_cannot_be_held_out() {
         let error = fails(command.args(["--dry-run", "--data"]).arg(data).args(flags));
         assert_eq!(
             error,
-            "error: the data has 1 distinct source sentence, and one at least must be left to train on; name the pairs to validate on by --valid FILE"
+            "error: the data has 1 distinct source sentence, and at least one must remain for training; add validation pairs with --valid FILE"
         );
     }
 }
@@ -376,7 +376,7 @@ fn a_file_that_is_read_is_not_overwritten() {
     command.args(["--vocab-size", "300", "--hold-out", "10", "--data"]);
     let error = fails(command.arg(&data).arg("--out").arg(folder.path()));
     assert!(
-        error.ends_with("is read, and would be overwritten"),
+        error.ends_with("is an input file, and would be overwritten"),
         "{error}"
     );
 
@@ -392,7 +392,7 @@ fn a_file_that_is_read_is_not_overwritten() {
         .arg(&config);
     let error = fails(command.arg("--out").arg(folder.path()));
     assert!(
-        error.ends_with("run.toml: is read, and would be overwritten"),
+        error.ends_with("run.toml: is an input file, and would be overwritten"),
         "{error}"
     );
     assert_eq!(fs::read_to_string(&config).expect("a file"), text);
@@ -441,8 +441,8 @@ fn a_run_without_data_names_the_flags_to_give() {
     let error = fails(program("train").arg("--out").arg(&out));
     assert_eq!(
         error,
-        "error: nothing to train on: give --data FILE… or --parallel SOURCE TARGET; \
-         in this project's root there is examples/data/tatoeba.en-fr.tsv.gz"
+        "error: no training data; add --data FILE… or --parallel SOURCE TARGET, \
+         such as this project's examples/data/tatoeba.en-fr.tsv.gz"
     );
     assert!(!out.exists());
 }
@@ -489,7 +489,7 @@ fn a_resumed_run_keeps_its_tokenizer_and_says_so() {
     let output = run(&mut resumed("tiny", "5000", folder.path(), &model));
     let err = stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{err}");
-    let said = "--vocab-size 5000: the run keeps its tokenizer, of ";
+    let said = "ignoring --vocab-size 5000: a resumed run keeps its tokenizer, which has ";
     assert!(err.lines().any(|line| line.starts_with(said)), "{err}");
     let after = fs::read(model.join("tokenizer.json")).expect("the tokenizer");
     assert!(before == after);

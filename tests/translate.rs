@@ -284,7 +284,7 @@ fn a_prefix_that_is_longer_than_a_translation_may_be_is_an_error_that_names_both
     let err = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{err}");
     let start = format!("{}: line 1: the sentence has a prefix of ", input.display());
-    let end = "tokens, more than the 1 that its target may have; see --prefix and --max-length";
+    let end = "tokens, more than the maximum target length of 1; see --prefix and --max-length";
     let named = |line: &str| line.starts_with(&start) && line.ends_with(end);
     assert!(err.lines().any(named), "{err}");
 }
@@ -463,7 +463,7 @@ fn a_quantized_model_translates_as_the_model_does_in_8_bits() {
     let out = succeeds(with_model("score", &quantized).arg("--input").arg(&pairs));
     assert_eq!(out.lines().count(), 10, "{out}");
     let out = succeeds(program("info").arg(&quantized));
-    let format = "  format       2, with matrices of 8-bit integers";
+    let format = "  format       2, with 8-bit integer matrices";
     assert!(out.lines().any(|line| line == format), "{out}");
     let tuned = folder.path().join("tuned");
     let mut train = program("train");
@@ -486,7 +486,7 @@ fn a_quantized_model_translates_as_the_model_does_in_8_bits() {
     let error = fails(with_model("quantize", &quantized).arg("--out").arg(&again));
     let config = quantized.join("config.json");
     let expected = format!(
-        "error: {}: the model is in 8 bits already",
+        "error: {}: the model is already in 8 bits",
         config.display()
     );
     assert_eq!(error, expected);

@@ -1,4 +1,4 @@
-//! Decoding of random sources, all of one length.
+//! Decoding of random sources of equal length.
 
 use std::collections::BTreeMap;
 use std::path::Path;

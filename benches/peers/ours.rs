@@ -1,5 +1,5 @@
-//! Our side of benches/peers/run: does one kind of work once for each line of standard input, and
-//! prints its duration in JSON.
+//! Our side of benches/peers/run: does one kind of work once per line of standard input, and prints its duration
+//! as JSON.
 
 mod decoding;
 mod training;
@@ -31,19 +31,19 @@ struct Cli {
     /// Backend to run on
     #[arg(long, value_enum, default_value_t)]
     backend: BackendChoice,
-    /// The work: `write` the model that all systems decode with, `greedy`, `beam` or a training of work.json;
+    /// The work: `write` (the model with which all systems decode), `greedy`, `beam`, or a training of work.json;
     /// `translate` of translate.json; `train-text` of train-text.json
     #[arg(long)]
     work: String,
-    /// Folder with the file that describes the work, and with the model of `greedy` and `beam`
+    /// Directory with the file that describes the work, and with the model for `greedy` and `beam`
     #[arg(long)]
     directory: PathBuf,
-    /// Products of `train-text` in bf16
+    /// Multiply matrices in bf16, for `train-text`
     #[arg(long)]
     bf16: bool,
     #[command(flatten)]
     translation: translation::Flags,
-    /// Given by `cargo bench`
+    /// Passed by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -92,7 +92,7 @@ impl BackendTask for Cli {
             }
             training => {
                 let sizes: Sizes = self.read("work.json")?;
-                let batch = sizes.training.get(training).ok_or("no such work")?;
+                let batch = sizes.training.get(training).ok_or("unknown work")?;
                 Training::<Autodiff<B>>::of_batch(sizes.vocab_size, batch, &device)?.run(turns)
             }
         }
@@ -100,7 +100,7 @@ impl BackendTask for Cli {
 }
 
 impl Cli {
-    /// The work that a file of the folder describes.
+    /// Reads a description of work from the directory.
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         read(&self.directory.join(name))
     }

@@ -19,7 +19,7 @@ use transformer_train::optim::{Adam, AdamConfig, RateSchedule};
 use super::Result;
 use super::turns::{Outcome, Turns};
 
-/// The size of a model like PyTorch's `nn.Transformer`.
+/// The size of a model, as for PyTorch's `nn.Transformer`.
 #[derive(Debug, Deserialize)]
 pub struct ModelSize {
     d_model: usize,
@@ -52,11 +52,11 @@ pub struct RandomBatch {
     model: ModelSize,
     rows: usize,
     len: usize,
-    /// Updates in one turn.
+    /// Updates per turn.
     updates: usize,
 }
 
-/// Batches of pairs of sentences, an update each, from train-text.json.
+/// Batches of sentence pairs, one update each, from train-text.json.
 #[derive(Debug, Deserialize)]
 pub struct Text {
     vocab_size: usize,
@@ -76,7 +76,7 @@ pub struct Training<B: AutodiffBackend> {
 }
 
 impl<B: AutodiffBackend> Training<B> {
-    /// Training on the same random batch in each update.
+    /// Trains on the same random batch in each update.
     pub fn of_batch(vocab_size: usize, batch: &RandomBatch, device: &B::Device) -> Result<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         // A batch adds one token to each side.
@@ -95,7 +95,7 @@ impl<B: AutodiffBackend> Training<B> {
         Self::new(&config, updates, ProductPrecision::F32, device)
     }
 
-    /// Training on text.
+    /// Trains on text.
     pub fn of_text(text: Text, precision: ProductPrecision, device: &B::Device) -> Result<Self> {
         let config = text.model.config(text.vocab_size);
         let updates = text.batches.into_iter().map(|pairs| {

@@ -1,4 +1,4 @@
-//! Translation of a text, from lines to lines: all at once, or one sentence after another; and the time of a token.
+//! Translation of text lines, all at once or one sentence after another; and the latency of tokens.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,21 +19,21 @@ pub struct Flags {
     /// Directory of the model
     #[arg(long)]
     model: Option<PathBuf>,
-    /// How the weights are kept
+    /// How the weights are stored
     #[arg(long, value_enum, default_value_t = Weights::F32)]
     weights: Weights,
-    /// File that the translations of the last turn are written to
+    /// File for the translations of the last turn
     #[arg(long)]
     translations: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Weights {
-    /// As the backend's tensors
+    /// The backend's tensors
     Plain,
-    /// Packed
+    /// Prepacked weights in f32
     F32,
-    /// Packed, in 8 bits
+    /// Prepacked weights in 8 bits
     Int8,
 }
 
@@ -47,23 +47,23 @@ pub struct TextWork {
     alone: bool,
     min_length: usize,
     max_length: usize,
-    /// Tokens by which the time of a further token is measured.
+    /// Number of tokens over which the time per further token is measured.
     latency_length: usize,
-    /// Sentences that are translated before the first turn.
+    /// Number of sentences translated before the first turn.
     warm_up: usize,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Measured {
-    /// The time of a text.
+    /// Time to translate the text.
     Text,
-    /// The time of tokens.
+    /// Latency of tokens.
     Latency,
 }
 
 impl TextWork {
-    /// Translates in each turn, or measures the time of tokens.
+    /// Translates in each turn, or measures the latency of tokens.
     pub fn run<B: Backend>(&self, flags: Flags, device: &B::Device, mut turns: Turns) -> Result {
         turns.translations = flags.translations;
         let directories = [ModelDirectory::open(
@@ -123,7 +123,7 @@ impl TextWork {
         let mut outcome = Outcome::default();
         for sentences in sentences.chunks(at_a_time) {
             for found in search.translate_n_best(sentences, "")? {
-                // A line for each sentence; an empty one has no translation.
+                // One line per sentence; an empty sentence has no translation.
                 let best = found.into_iter().next();
                 outcome.tokens += best.as_ref().map_or(0, |best| best.hypothesis.tokens.len());
                 let text = best.map_or(String::new(), |best| best.text);
@@ -134,7 +134,7 @@ impl TextWork {
     }
 }
 
-/// For each sentence, the seconds to the first token and to all tokens.
+/// Per sentence, the seconds to the first token and to all tokens.
 fn latencies<M: NextToken>(
     first: &Translator<M>,
     all: &Translator<M>,

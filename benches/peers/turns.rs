@@ -1,4 +1,4 @@
-//! Turns: the work is done once for each line of standard input.
+//! Turns: the work is done once per line of standard input.
 
 use std::fs;
 use std::io::stdin;
@@ -12,12 +12,11 @@ use super::Result;
 /// The outcome of the work.
 #[derive(Debug, Default, Serialize)]
 pub struct Outcome {
-    /// Tokens that were learned from, or decoded.
+    /// Number of tokens trained on or decoded.
     pub tokens: usize,
     /// The best target of each source.
     pub targets: Vec<Vec<u32>>,
-    /// For each sentence, the seconds to the first token and to all
-    /// tokens.
+    /// Per sentence, the seconds to the first token and to all tokens.
     pub latencies: Vec<[f64; 2]>,
     /// The translation of each sentence.
     #[serde(skip)]
@@ -36,14 +35,14 @@ struct Turn {
 /// The turns of a process.
 #[derive(Debug)]
 pub struct Turns {
-    /// Memory before anything was read, in MiB.
+    /// Memory before any input is read, in MiB.
     start_mib: f64,
-    /// The file that the translations of the last turn are written to.
+    /// File for the translations of the last turn.
     pub translations: Option<PathBuf>,
 }
 
 impl Turns {
-    /// Called before anything is read.
+    /// Must be called before any input is read.
     pub fn new() -> Result<Self> {
         Ok(Self {
             start_mib: peak_mib()?,
@@ -51,7 +50,7 @@ impl Turns {
         })
     }
 
-    /// Says that the process is ready, and does the work for each line.
+    /// Reports that the process is ready, and does the work once per line.
     pub fn run(self, mut work: impl FnMut() -> Result<Outcome>) -> Result {
         println!("{{\"start_mib\": {}}}", self.start_mib);
         for line in stdin().lines() {
@@ -74,7 +73,7 @@ impl Turns {
     }
 }
 
-/// The most memory that the process has had, in MiB.
+/// Peak memory of the process, in MiB.
 fn peak_mib() -> Result<f64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -20,18 +20,10 @@ pub type Backend = burn_wgpu::Wgpu;
 pub type Backend = burn_flex::Flex;
 
 /// The last of ndarray, flex, wgpu and tch that is compiled in.
-#[cfg(all(
-    feature = "ndarray",
-    not(any(feature = "flex", feature = "wgpu", feature = "tch"))
-))]
+#[cfg(all(feature = "ndarray", not(any(feature = "flex", feature = "wgpu", feature = "tch"))))]
 pub type Backend = burn_ndarray::NdArray;
 
-#[cfg(not(any(
-    feature = "ndarray",
-    feature = "flex",
-    feature = "wgpu",
-    feature = "tch"
-)))]
+#[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "tch")))]
 compile_error!("choose a backend: --features ndarray, flex, wgpu or tch");
 
 /// Any error, shown in one line by a `main` that returns it, with exit code 1.

@@ -46,10 +46,7 @@ fn copy_task_counts_exact_copies_and_fails_below_its_bound() {
     let mut command = example("copy_task");
     command.args(["--d-model", "8", "--batch-tokens", "64", "--updates", "6"]);
     let out = stdout(&run(&mut command));
-    assert!(
-        out.contains("exact match: ") && out.contains("/1000"),
-        "{out}"
-    );
+    assert!(out.contains("exact match: ") && out.contains("/1000"), "{out}");
     let error = fails(&mut command);
     assert!(error.contains("fewer than 990"), "{error}");
 }
@@ -57,10 +54,7 @@ fn copy_task_counts_exact_copies_and_fails_below_its_bound() {
 #[test]
 fn copy_task_refuses_flags_that_make_too_few_sequences() {
     for (flags, expected) in [
-        (
-            ["--min-length", "9", "--max-length", "8"],
-            "--min-length 9 is above --max-length 8",
-        ),
+        (["--min-length", "9", "--max-length", "8"], "--min-length 9 is above --max-length 8"),
         (["--symbols", "2", "--min-length", "1"], "too few sequences"),
     ] {
         let error = fails(example("copy_task").args(flags));
@@ -72,10 +66,7 @@ fn copy_task_refuses_flags_that_make_too_few_sequences() {
 fn toy_translation_prints_source_prediction_and_target() {
     for norm in ["pre", "post"] {
         let out = succeeds(example("toy_translation").args(["--norm", norm]));
-        assert!(
-            out.contains("prediction: aufmerksamkeit hilft modellen fokus"),
-            "{out}"
-        );
+        assert!(out.contains("prediction: aufmerksamkeit hilft modellen fokus"), "{out}");
         assert!(out.contains("exact: 6/6"), "{out}");
     }
 }
@@ -85,19 +76,10 @@ fn language_model_learns_and_prints_samples() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data.tsv");
     let numbers = ["one", "two", "three", "four", "five", "six", "seven"];
-    let pairs = numbers
-        .iter()
-        .flat_map(|a| numbers.map(|b| format!("I see {a} and {b}.\tx\n")));
+    let pairs = numbers.iter().flat_map(|a| numbers.map(|b| format!("I see {a} and {b}.\tx\n")));
     std::fs::write(&data, pairs.collect::<String>()).expect("a file");
     let mut command = example("language_model");
-    command.args([
-        "--updates",
-        "40",
-        "--d-model",
-        "16",
-        "--batch-tokens",
-        "256",
-    ]);
+    command.args(["--updates", "40", "--d-model", "16", "--batch-tokens", "256"]);
     command.args(["--hold-out", "9", "--data"]).arg(&data);
     let out = succeeds(&mut command);
     let perplexities: Vec<f64> = out
@@ -122,10 +104,7 @@ fn own_model_is_trained_and_decoded_and_fails_below_its_bound() {
     command.args(["--updates", "8", "--batch-tokens", "128", "--at-least", "0"]);
     let out = succeeds(&mut command);
     assert!(out.contains("backwards is ["), "{out}");
-    assert!(
-        out.contains("without an error: ") && out.contains("of 200"),
-        "{out}"
-    );
+    assert!(out.contains("without an error: ") && out.contains("of 200"), "{out}");
 }
 
 #[test]
@@ -133,10 +112,8 @@ fn bare_loop_learns() {
     let mut command = example("bare_loop");
     command.args(["--epochs", "2", "--d-model", "16", "--batch-tokens", "256"]);
     let out = succeeds(&mut command);
-    let losses: Vec<f64> = out
-        .lines()
-        .filter_map(|line| line.split("loss ").nth(1)?.parse().ok())
-        .collect();
+    let losses: Vec<f64> =
+        out.lines().filter_map(|line| line.split("loss ").nth(1)?.parse().ok()).collect();
     assert!(losses.len() > 2, "{out}");
     assert!(losses[losses.len() - 1] < losses[0], "{out}");
 }
@@ -149,9 +126,7 @@ fn translate_goes_from_two_text_files_to_a_translation() {
     let nombres = ["un", "deux", "trois", "quatre", "cinq"];
     let [source, target] =
         [("en", numbers, "and"), ("fr", nombres, "et")].map(|(name, words, and)| {
-            let pairs = words
-                .iter()
-                .flat_map(|a| words.map(|b| format!("{a} {and} {b}\n")));
+            let pairs = words.iter().flat_map(|a| words.map(|b| format!("{a} {and} {b}\n")));
             let path = folder.path().join(name);
             std::fs::write(&path, pairs.collect::<String>()).expect("a text file");
             path
@@ -159,11 +134,7 @@ fn translate_goes_from_two_text_files_to_a_translation() {
     let model = folder.path().join("model");
     let mut command = example("translate");
     command.args(["--updates", "2", "--vocab-size", "280"]);
-    command
-        .arg(source)
-        .arg(target)
-        .arg(&model)
-        .arg("two and one");
+    command.arg(source).arg(target).arg(&model).arg("two and one");
     let out = succeeds(&mut command);
     assert!(out.contains("validation"), "{out}");
     assert!(model.join("model.safetensors").exists());

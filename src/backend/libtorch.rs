@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::{BackendError, check_instructions, threads};
 
-/// The version that burn-tch is made for; scripts/setup-tch installs it.
+/// The version for which burn-tch is made; scripts/setup-tch installs it.
 const WANTED: &str = "2.9.0";
 
-/// Version and threads of libtorch, with which our kernels can start.
+/// The version and the threads of libtorch. Also checks that our kernels can run.
 pub(super) fn describe() -> Result<String, BackendError> {
     check_instructions()?;
     let threads = threads(tch::get_num_threads().max(1) as usize);
@@ -18,7 +18,7 @@ pub(super) fn describe() -> Result<String, BackendError> {
     match version_in(&folder) {
         // torch-sys checked the version when it was built.
         None => Ok(format!("libtorch, {threads}")),
-        // 2.9.0+cpu and 2.9.0+cu128 are of one version.
+        // 2.9.0+cpu and 2.9.0+cu128 are the same version.
         Some(found) if found.split('+').next() == Some(WANTED) => {
             Ok(format!("libtorch {found}, {threads}"))
         }
@@ -30,11 +30,11 @@ pub(super) fn describe() -> Result<String, BackendError> {
     }
 }
 
-/// Whether libtorch multiplies faster in bf16 than in f32 on this processor: also by AMX.
+/// Whether libtorch multiplies faster in bf16 than in f32 on this processor, also with AMX.
 pub(super) fn multiplies_bf16_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     let has_amx = {
-        // AMX-BF16 and AMX-TILE.
+        // The bits of AMX-BF16 and AMX-TILE.
         const PARTS: u32 = 1 << 22 | 1 << 24;
         std::arch::x86_64::__cpuid_count(7, 0).edx & PARTS == PARTS
     };
@@ -43,7 +43,7 @@ pub(super) fn multiplies_bf16_fast() -> bool {
     has_amx || transformer_cpu::multiplies_bf16_fast()
 }
 
-/// The folder above the `lib` that libtorch was loaded from, where the system reports it.
+/// The folder above the `lib` folder from which libtorch was loaded, if the system reports it.
 fn loaded_from() -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let library = maps
@@ -56,8 +56,8 @@ fn loaded_from() -> Option<PathBuf> {
     Some(library.parent()?.parent()?.to_owned())
 }
 
-/// The version of the libtorch in a folder: in `build-version`, by its own archives and by
-/// scripts/setup-tch, or in `version.py`, by PyTorch.
+/// The version of libtorch in a folder: from `build-version`, which libtorch's archives and scripts/setup-tch have, or
+/// from `version.py`, which PyTorch has.
 fn version_in(folder: &Path) -> Option<String> {
     if let Ok(version) = fs::read_to_string(folder.join("build-version")) {
         return Some(version.trim().to_owned());

@@ -1,4 +1,4 @@
-//! Backends are compiled in by Cargo features and chosen by name when a program starts.
+//! Backends are compiled in with Cargo features, and chosen by name when a program starts.
 
 #[cfg(feature = "tch")]
 mod libtorch;
@@ -18,16 +18,16 @@ use crate::process::note;
 /// A backend that is compiled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendChoice {
-    /// CPU, by the ndarray crate.
+    /// CPU, with the ndarray crate.
     #[cfg(feature = "ndarray")]
     Ndarray,
-    /// CPU, Burn's own.
+    /// CPU, with Burn's own kernels.
     #[cfg(feature = "flex")]
     Flex,
-    /// GPU, by Vulkan, or Metal on a Mac.
+    /// GPU, with Vulkan, or with Metal on macOS.
     #[cfg(feature = "wgpu")]
     Wgpu,
-    /// CPU, by libtorch.
+    /// CPU, with libtorch.
     #[cfg(feature = "tch")]
     Tch,
 }
@@ -50,12 +50,12 @@ impl Default for BackendChoice {
 }
 
 impl BackendChoice {
-    /// Whether products in training can be in bf16 there.
+    /// Whether matrix multiplications in training can be in bf16.
     pub fn trains_in_bf16(self) -> bool {
         !self.is_one_of(&["wgpu"])
     }
 
-    /// Whether products in bf16 are faster there than in f32 on this processor.
+    /// Whether matrix multiplications in bf16 are faster than in f32 on this processor.
     pub fn multiplies_bf16_fast(self) -> bool {
         #[cfg(feature = "tch")]
         if self == Self::Tch {
@@ -64,17 +64,17 @@ impl BackendChoice {
         transformer_cpu::multiplies_bf16_fast()
     }
 
-    /// Whether a training step in bf16 has the weights in bf16, too, beside those in f32.
+    /// Whether a training step in bf16 has a copy of the weights in bf16 in addition to the weights in f32.
     pub fn keeps_bf16_weights(self) -> bool {
         self.is_one_of(&["tch"])
     }
 
-    /// Whether models are packed there for decoding, and 8-bit integers multiplied.
+    /// Whether the backend decodes with packed models and multiplies 8-bit integers.
     pub fn packs(self) -> bool {
         self.is_one_of(&["ndarray", "flex"])
     }
 
-    /// By names: not all of them are compiled in.
+    /// Whether the backend has one of these names. Not all variants are compiled in.
     fn is_one_of(self, names: &[&str]) -> bool {
         names.contains(&&*self.to_string())
     }
@@ -86,17 +86,17 @@ impl std::fmt::Display for BackendChoice {
     }
 }
 
-/// The type of a backend's numbers.
+/// The number format of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Precision {
-    /// 32 bits: any backend.
+    /// Single precision, on any backend.
     #[default]
     F32,
-    /// 16 bits, 11 of them precision, up to 65 504: wgpu and tch.
+    /// Half precision (11-bit significand, at most 65 504), on wgpu and tch.
     F16,
-    /// 16 bits, 8 of them precision, with the range of f32: tch.
+    /// Brain floating point (8-bit significand, range of f32), on tch.
     Bf16,
-    /// Weights and what they are multiplied with in 8-bit integers, all else as f32: ndarray and flex.
+    /// 8-bit integers in matrix multiplications with weights, f32 elsewhere, on ndarray and flex.
     Int8,
 }
 
@@ -111,30 +111,30 @@ fn value_name(value: &impl ValueEnum) -> String {
     value.map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-/// An error that keeps a backend from starting.
+/// An error that prevents a backend from starting.
 #[derive(Debug, Error)]
 pub enum BackendError {
     /// wgpu found no adapter.
     #[error(
-        "wgpu: no {api} adapter ({reason}); install a GPU's driver, or run scripts/setup-wgpu for one that needs no GPU"
+        "wgpu: no {api} adapter ({reason}); install a GPU driver, or run scripts/setup-wgpu for a driver that needs no GPU"
     )]
     #[cfg(feature = "wgpu")]
     NoAdapter {
-        /// The graphics interface that was asked.
+        /// The graphics API.
         api: String,
-        /// Its error.
+        /// The API's error.
         reason: String,
     },
     /// The adapter cannot compute in 16 bits.
-    #[error("wgpu: {adapter} does not compute in {precision}; use --precision f32")]
+    #[error("wgpu: {adapter} does not support {precision}; use --precision f32")]
     #[cfg(feature = "wgpu")]
     Adapter {
-        /// Its name.
+        /// The name of the adapter.
         adapter: String,
-        /// The precision asked for.
+        /// The requested precision.
         precision: Precision,
     },
-    /// libtorch is not the one that the program was built for.
+    /// The program was built for another version of libtorch.
     #[error(
         "tch: libtorch {found} in {folder}, but this program needs {wanted}; run scripts/setup-tch, and unset LD_LIBRARY_PATH if it points there",
         folder = folder.display()
@@ -143,23 +143,23 @@ pub enum BackendError {
     LibtorchVersion {
         /// The version found.
         found: String,
-        /// Its folder.
+        /// The folder of libtorch.
         folder: std::path::PathBuf,
         /// The version needed.
         wanted: &'static str,
     },
-    /// The environment variable that forces a level of instructions names none.
+    /// The environment variable that forces an instruction set has an unknown value.
     #[error("{0}")]
     #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
     Instructions(String),
     /// The backend lacks the precision.
     #[error(
-        "{backend} does not compute in {precision}; f16 runs on wgpu and tch, bf16 on tch, int8 on ndarray and flex"
+        "{backend} does not support {precision}; f16 runs on wgpu and tch, bf16 on tch, int8 on ndarray and flex"
     )]
     Precision {
         /// The backend.
         backend: BackendChoice,
-        /// The precision asked for.
+        /// The requested precision.
         precision: Precision,
     },
 }
@@ -173,19 +173,19 @@ pub trait BackendTask {
     fn run<B: Backend>(self, device: B::Device) -> Self::Output;
 }
 
-/// Runs a task in 32 bits on a backend's default device, and names both on standard error.
+/// Runs a task in single precision on a backend's default device, and names both on standard error.
 ///
 /// # Errors
-/// When the device or its driver is missing, or `TRANSFORMER_SIMD` names no level of instructions.
+/// When the device or its driver is missing, or `TRANSFORMER_SIMD` names an unknown instruction set.
 pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Output, BackendError> {
     run_in_f32(backend, Precision::F32, task)
 }
 
-/// Like [`run_on`], in that precision: for inference. Adam's small steps need 32 bits. In 8 bits are only the packed
-/// models of the task; the tensors of its backend are in 32.
+/// Like [`run_on`], but in that precision. For inference only, because Adam's small steps need single precision. With
+/// int8, only the packed models of the task are in 8 bits; the tensors of the backend are in single precision.
 ///
 /// # Errors
-/// As [`run_on`], and when the device does not compute in that precision.
+/// The errors of [`run_on`], and an error when the device does not support that precision.
 pub fn run_at<T: BackendTask>(
     backend: BackendChoice,
     precision: Precision,
@@ -218,7 +218,7 @@ pub fn run_at<T: BackendTask>(
     })
 }
 
-/// Runs a task on tensors in 32 bits, whatever the precision of its packed models.
+/// Runs a task on tensors in single precision, for any precision of its packed models.
 fn run_in_f32<T: BackendTask>(
     backend: BackendChoice,
     precision: Precision,
@@ -256,14 +256,14 @@ fn announce(backend: BackendChoice, device: &str, precision: Precision) {
     }
 }
 
-/// The threads of the processor, whose kernels can start.
+/// The number of threads. Also checks that the kernels for the processor can run.
 #[cfg(any(feature = "ndarray", feature = "flex"))]
 fn processor() -> Result<String, BackendError> {
     check_instructions()?;
     Ok(threads(rayon::current_num_threads()))
 }
 
-/// Checks that our kernels know the level of instructions that the environment may name.
+/// Checks that our kernels know the instruction set that an environment variable may name.
 #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
 fn check_instructions() -> Result<(), BackendError> {
     transformer_cpu::check_simd().map_err(BackendError::Instructions)

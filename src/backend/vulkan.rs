@@ -7,7 +7,7 @@ use burn_wgpu::{RuntimeOptions, WgpuDevice, init_setup};
 
 use super::BackendError;
 
-/// Starts wgpu's default device, once in a process, and names its adapter.
+/// Starts wgpu's default device, once per process, and returns the name of its adapter.
 pub(super) fn start() -> Result<(WgpuDevice, String), BackendError> {
     static ADAPTER: OnceLock<String> = OnceLock::new();
     let device = WgpuDevice::default();
@@ -24,7 +24,7 @@ pub(super) fn start() -> Result<(WgpuDevice, String), BackendError> {
     Ok((device, adapter.clone()))
 }
 
-/// Checks that there is an adapter: without one, Burn panics.
+/// Checks that there is an adapter, because Burn panics without one.
 fn find_adapter() -> Result<(), BackendError> {
     let backend = AutoGraphicsApi::backend();
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {

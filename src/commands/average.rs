@@ -13,28 +13,28 @@ use super::{Result, check_directory, counted, directory_to_write, print};
 
 const EXAMPLES: &str = "\
 Examples:
-  The last five checkpoints of a run, which must have kept as many:
+  Average the last five checkpoints of a run that keeps five:
     transformer train --parallel train.en train.fr --out model --keep-checkpoints 5
     transformer average --model model --last 5 --out averaged
     transformer evaluate --model averaged --data model/valid.tsv
 
-  Models or checkpoints of one configuration, by their directories:
+  Average model or checkpoint directories with the same configuration:
     transformer average --model model model/checkpoints/update-00005000 --out averaged";
 
-/// Averages the weights of checkpoints into one model, as the paper does (§6.1).
+/// Average the weights of checkpoints into one model, as in the paper (§6.1).
 ///
-/// The paper averages the last 5 checkpoints of its base model, and the last 20 of the big one. The models
-/// must have one configuration and one tokenizer, both of which the average gets, too.
+/// The paper averages the last 5 checkpoints of its base model and the last 20 of its big model. All models must have
+/// the same configuration and the same tokenizer. The averaged model keeps both.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Average {
-    /// Directory of a training run, with --last; without it, directories of models or checkpoints
+    /// With --last, the directory of a training run; otherwise, two or more model or checkpoint directories
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// Average the newest N checkpoints of the run
+    /// Average the last N checkpoints of the run
     #[arg(long, value_name = "N")]
     last: Option<NonZeroUsize>,
-    /// Directory for the average
+    /// Output directory for the averaged model
     #[arg(long, value_name = "DIR", value_parser = directory_to_write())]
     out: PathBuf,
 }
@@ -44,7 +44,7 @@ impl Average {
     pub fn run(self) -> Result {
         let models = self.models()?;
         check_directory(&self.out)?;
-        // They are copied as they are, and are the same for all that have any.
+        // Tokenizers are copied unchanged. All models that have tokenizers have the same ones.
         if let Some(model) = models
             .iter()
             .find(|model| model_directory::has_tokenizers(model))
@@ -52,7 +52,7 @@ impl Average {
             Tokenizers::load(model)?;
         }
         average_models(&models, &self.out).map_err(average_error)?;
-        let mut text = String::from("the average of\n");
+        let mut text = String::from("average of\n");
         for model in &models {
             writeln!(text, "  {}", model.display())?;
         }
@@ -68,11 +68,11 @@ impl Average {
                 Ok(newest_checkpoints(run, last.get()).map_err(average_error)?)
             }
             (runs, Some(last)) => Err(format!(
-                "--last {last}: averages the checkpoints of one run, and --model names {} directories",
+                "--last {last}: needs the directory of one training run, but --model names {} directories",
                 runs.len()
             )
             .into()),
-            // Its average would be a copy, and is most likely meant to be that of its checkpoints.
+            // The average of one model is a copy. The user most likely wants the average of its checkpoints.
             ([only], None) => Err(format!(
                 "--model {}: only one directory; add --last N for the newest checkpoints of a run",
                 only.display()
@@ -86,7 +86,7 @@ impl Average {
     }
 }
 
-/// Checks that there is a directory. Not all models that can be averaged have a configuration.
+/// Checks that the directory exists. Not all models that can be averaged have a configuration.
 fn check_model(model: &Path) -> std::result::Result<(), String> {
     match model.is_dir() {
         true => Ok(()),
@@ -94,7 +94,7 @@ fn check_model(model: &Path) -> std::result::Result<(), String> {
     }
 }
 
-/// Errors of averaging, in the words of the flags.
+/// Errors of averaging, with the names of the flags.
 fn average_error(error: AverageError) -> String {
     match error {
         AverageError::TooFewCheckpoints { run, found, asked } => format!(

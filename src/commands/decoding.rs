@@ -1,4 +1,4 @@
-//! Flags of the commands that translate.
+//! The decoding flags of the commands that translate.
 
 use clap::Args;
 use transformer_core::DecodeOptions;
@@ -6,66 +6,66 @@ use transformer_core::decoding::{LengthPenalty, MaxLength, Sampling, Strategy};
 
 use super::options_error;
 
-/// The search for translations: each flag stands in place of an option of the model's `generation_config.json`.
+/// The search for translations. Each flag overrides an option of the model's `generation_config.json`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    next_help_heading = "Decoding (without a flag: as the model's generation_config.json has it)"
+    next_help_heading = "Decoding (defaults come from the model's generation_config.json, if it has one)"
 )]
 pub struct Decoding {
-    /// Hypotheses kept at each step; 1 is greedy decoding [default: 4]
+    /// Beam size, the number of hypotheses kept at each step; 1 is greedy decoding [default: 4]
     #[arg(long, value_name = "N")]
     beam: Option<usize>,
-    /// Power A of the length penalty ((5 + length) / 6)^A, which log-probabilities are divided by; `length^A` divides
-    /// them by a power of the length, as length_penalty A of Hugging Face's does, and `average` is `length^1`
-    /// [default: 0.6]
+    /// Length penalty, a divisor of log-probabilities: A for GNMT's ((5 + length) / 6)^A, `length^A` for Hugging Face's
+    /// length_penalty A, or `average` for `length^1` [default: 0.6]
     #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: Option<LengthPenalty>,
-    /// Whether a sentence is done with as many translations as the beam has hypotheses (CTranslate2), or only when no
-    /// better one is growing, too (Hugging Face) [default: true]
+    /// true: stop as soon as --beam hypotheses are finished (as in CTranslate2); false: continue while a better
+    /// hypothesis is still possible (as in Hugging Face) [default: true]
     #[arg(long, value_name = "BOOL")]
     early_stopping: Option<bool>,
-    /// Weight of the penalty for source tokens that no target token attends to [default: 0]
+    /// Weight of the coverage penalty, for source tokens that no target token attends to [default: 0]
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
     coverage_penalty: Option<f64>,
-    /// Draw each token by its probability instead of searching. The draws of a sentence depend on --seed and on its
-    /// text: equal sentences get equal samples, and --n-best gives several of each
+    /// Sample each token from its distribution instead of searching. The samples of a sentence depend on --seed and on
+    /// its text only: equal sentences have equal samples. --n-best gives several samples per sentence
     #[arg(long, conflicts_with_all = ["beam", "length_penalty", "early_stopping", "coverage_penalty"])]
     sample: bool,
-    /// Divisor of log-probabilities before a token is drawn [default: 1]
+    /// Sampling temperature, by which log-probabilities are divided [default: 1]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f64>,
-    /// Draw from the K most likely tokens; 0 for all [default: 0]
+    /// Sample from the K most likely tokens; 0 for all tokens [default: 0]
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw from the most likely tokens that together have probability P [default: 1]
+    /// Sample from the most likely tokens with a total probability of P (nucleus sampling) [default: 1]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f64>,
-    /// Tokens that a translation must have, within --max-length [default: 0]
+    /// Minimum length of a translation in tokens, at most the maximum length [default: 0]
     #[arg(long, value_name = "N")]
     min_length: Option<usize>,
-    /// Tokens that a translation may have [default: 50 more than the sentence]
+    /// Maximum length of a translation in tokens [default: 50 more than the source sentence]
     #[arg(long, value_name = "N")]
     max_length: Option<usize>,
-    /// Never the same N tokens in a row twice; 0 for no such rule [default: 0]
+    /// Forbid repeating any N-gram of tokens; 0 is off [default: 0]
     #[arg(long, value_name = "N")]
     no_repeat_ngram: Option<usize>,
-    /// Factor of the log-probability of tokens that a translation has already, its start token among them [default: 1]
+    /// Repetition penalty, a factor on the log-probability of tokens that the translation already contains, including
+    /// its start token; 1 is off [default: 1]
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     repetition_penalty: Option<f64>,
-    /// Whether the probabilities of the tokens that rules leave, such as --no-repeat-ngram, are divided by their sum, as
-    /// renormalize_logits of Hugging Face's does [default: false]
+    /// Renormalise the probabilities after rules such as --no-repeat-ngram have excluded tokens, as Hugging Face's
+    /// renormalize_logits does [default: false]
     #[arg(long, value_name = "BOOL")]
     renormalize: Option<bool>,
-    /// Source tokens, padding included, that are translated side by side
+    /// Batch size in source tokens, including padding
     #[arg(long, value_name = "N", default_value_t = 2048)]
     batch_tokens: usize,
-    /// Tokens that a sentence may have; memory grows by their square
+    /// Maximum length of a sentence in tokens; memory grows with its square
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub max_source_length: usize,
 }
 
 impl Decoding {
-    /// The model's options with the flags that are given in their place.
+    /// The model's options, overridden by the given flags.
     ///
     /// # Errors
     /// The first flag that is out of range.
@@ -106,7 +106,7 @@ impl Decoding {
         Ok(options)
     }
 
-    /// Refuses flags of samples where none is drawn, neither by --sample nor by the model's file.
+    /// Refuses sampling flags unless --sample or the model's file selects sampling.
     fn check_flags_of_samples(&self, strategy: &Strategy) -> Result<(), String> {
         let given = [
             ("--temperature", self.temperature.map(|t| t.to_string())),
@@ -115,7 +115,7 @@ impl Decoding {
         ];
         for (flag, value) in given {
             if let (Some(value), Strategy::Beam { .. }) = (value, strategy) {
-                return Err(format!("{flag} {value}: is for samples; give --sample"));
+                return Err(format!("{flag} {value}: needs sampling; add --sample"));
             }
         }
         Ok(())
@@ -140,7 +140,7 @@ impl Decoding {
     }
 }
 
-/// The flags that ask for these options. Those that have their usual values are left out, but for the search's.
+/// The flags that select these options. Flags with default values are omitted, except those of the strategy.
 pub fn flags_of(options: &DecodeOptions) -> Vec<String> {
     let mut flags = match &options.strategy {
         Strategy::Beam { size } => {
@@ -183,7 +183,7 @@ pub fn flags_of(options: &DecodeOptions) -> Vec<String> {
     flags
 }
 
-/// Options that bound each other, in the words of the flags. The beam may be the model's.
+/// Checks options that limit each other; errors name the flags. The beam size may come from the model.
 fn check_pairs_of_flags(options: &DecodeOptions, has_beam: bool) -> Result<(), String> {
     let n_best = options.n_best;
     match options.strategy {
@@ -191,7 +191,7 @@ fn check_pairs_of_flags(options: &DecodeOptions, has_beam: bool) -> Result<(), S
             return Err(match has_beam {
                 true => format!("--n-best {n_best} is above --beam {size}"),
                 false => {
-                    format!("--n-best {n_best} is above the beam of {size}; give --beam {n_best}")
+                    format!("--n-best {n_best} is above the beam size {size}; add --beam {n_best}")
                 }
             });
         }
@@ -209,7 +209,7 @@ fn check_pairs_of_flags(options: &DecodeOptions, has_beam: bool) -> Result<(), S
 fn length_penalty(text: &str) -> Result<LengthPenalty, String> {
     let number = |text: &str| {
         let number = text.parse::<f64>();
-        number.map_err(|_| "neither a number, nor `average`, nor `length^` and a number".to_owned())
+        number.map_err(|_| "must be a number, `average`, or `length^` and a number".to_owned())
     };
     match text.strip_prefix("length^") {
         Some(exponent) => number(exponent).map(LengthPenalty::Power),
@@ -235,7 +235,7 @@ mod tests {
         flags.decoding.over(of_model.clone(), 1, 9)
     }
 
-    /// As a pretrained model has them.
+    /// Options as a pretrained model has them.
     fn of_model() -> DecodeOptions {
         DecodeOptions {
             length_penalty: LengthPenalty::AVERAGE,
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_stands_in_place_of_the_model_s_option_and_of_no_other() {
+    fn a_flag_overrides_the_model_s_option_and_no_other() {
         for of_model in [of_model(), DecodeOptions::default()] {
             assert_eq!(over(&of_model, &[]), Ok(of_model.clone()));
             let expected = DecodeOptions {
@@ -356,12 +356,12 @@ mod tests {
         );
         assert_eq!(
             over(&of_model(), &["--top-k", "3"]).unwrap_err(),
-            "--top-k 3: is for samples; give --sample"
+            "--top-k 3: needs sampling; add --sample"
         );
         let flags = Flags::parse_from(["transformer"]);
         assert_eq!(
             flags.decoding.over(of_model(), 7, 0).unwrap_err(),
-            "--n-best 7 is above the beam of 6; give --beam 7"
+            "--n-best 7 is above the beam size 6; add --beam 7"
         );
     }
 }

@@ -14,23 +14,23 @@ use crate::backend::{BackendTask, run_on};
 
 const EXAMPLES: &str = "\
 Examples:
-  A pretrained model, after fine-tuning:
+  Fine-tune a pretrained model, and export it:
     transformer train --init opus-mt-en-fr --data examples/data/tatoeba.en-fr.tsv.gz --out tuned
     transformer export --model tuned --out tuned-hf
     python3 -c \"from transformers import MarianMTModel; MarianMTModel.from_pretrained('tuned-hf')\"";
 
-/// Writes a model as Hugging Face's `transformers` reads it.
+/// Write a model in the format of Hugging Face's `transformers`.
 ///
-/// The model is one of Marian's, M2M100's (NLLB's), BART's or mBART's family: pretrained, fine-tuned or of the same
-/// configuration. The directory gets its configuration, its weights in single precision, its options of decoding and
-/// its tokenizers; `from_pretrained` reads it, and computes the same.
+/// The model must belong to the family of Marian, M2M100 (NLLB), BART or mBART: pretrained, fine-tuned, or trained with
+/// the same configuration. The output directory contains the configuration, the weights in single precision, the
+/// decoding options and the tokenizers. `from_pretrained` loads it and computes the same results.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Export {
-    /// Directory of a trained model
+    /// Model directory
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// Directory to write, new or empty
+    /// Output directory, new or empty
     #[arg(long, value_name = "DIR", value_parser = directory_to_write())]
     out: PathBuf,
     #[command(flatten)]
@@ -43,7 +43,8 @@ impl Export {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
         let directory = model_directory::open(&self.model)?;
-        // Before weights are read, and by the model's own file: writing would refuse it by that of the new directory.
+        // Checked before weights are read, so that the error names the model's own file. Writing would name the file in
+        // the new directory.
         directory.config().check_hugging_face(&self.model)?;
         let export = Opened {
             export: self,
@@ -53,7 +54,7 @@ impl Export {
     }
 }
 
-/// The command with its model's directory.
+/// The command with its opened model directory.
 struct Opened {
     export: Export,
     directory: ModelDirectory,
@@ -82,7 +83,7 @@ impl BackendTask for Opened {
     }
 }
 
-/// Removes the files written into a directory that was empty, or not there, so that the next try finds it so.
+/// Removes the files written into a directory that was empty or did not exist, so that the next try can use it.
 fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         fs::remove_file(entry?.path())?;
@@ -94,7 +95,7 @@ fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
 }
 
 impl Export {
-    /// Writes all files into the directory. The tokenizers come first, so that a directory without them is no model.
+    /// Writes all files into the directory. The tokenizers come first, because a directory without them is not a model.
     fn write<B: Backend>(
         &self,
         tokenizers: &Tokenizers,
@@ -115,7 +116,7 @@ impl Export {
         }
         match Tokenizers::are_in(&self.out) {
             true => Ok(()),
-            // The model was written into another directory of that name.
+            // The model was written into a new directory of the same name.
             false => Err(format!("{} was removed while it was written", self.out.display()).into()),
         }
     }

@@ -16,8 +16,8 @@ use crate::backend::{BackendChoice, BackendTask, Precision, run_at};
 /// Flags of commands that run a model without training it.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Inference {
-    /// Numbers to compute with: fewer bits need less memory, and are less exact [default: int8 on ndarray and flex
-    /// where every model was quantized, else f32]
+    /// Number format to compute with; fewer bits need less memory and are less exact [default: int8 on ndarray and flex
+    /// if every model is quantized, else f32]
     #[arg(long, value_enum, value_name = "TYPE")]
     precision: Option<Precision>,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct Inference {
 }
 
 impl Inference {
-    /// Single precision, and these languages.
+    /// Single precision, with these languages.
     pub fn between(languages: Languages) -> Self {
         Self {
             precision: Some(Precision::F32),
@@ -33,8 +33,8 @@ impl Inference {
         }
     }
 
-    /// Runs a task with a model directory, or with several as an ensemble. `options` is given the options of decoding
-    /// that the (first) model was saved with, or the paper's.
+    /// Runs a task with a model directory, or with several as an ensemble. `options` receives the decoding options that
+    /// the (first) model was saved with, or the paper's.
     pub fn run<T: TranslatorTask>(
         self,
         backend: BackendChoice,
@@ -42,7 +42,7 @@ impl Inference {
         options: impl FnOnce(DecodeOptions) -> std::result::Result<DecodeOptions, String>,
         task: T,
     ) -> Result {
-        // All are looked at before one is read.
+        // All are checked before any is read.
         for model in &models {
             model_directory::check(model, T::TEXT_FLAG)?;
         }
@@ -52,7 +52,7 @@ impl Inference {
             .collect::<Result<Vec<_>>>()?;
         let of_model = directories.first().map(ModelDirectory::options);
         let options = options(of_model.transpose()?.flatten().unwrap_or_default())?;
-        // 8 bits where the backend multiplies them and every model is in 8 bits, else 32.
+        // int8 if the backend supports it and every model is quantized, else f32.
         let is_int8 = backend.packs() && directories.iter().all(ModelDirectory::is_int8);
         let precision = self.precision.unwrap_or(match is_int8 {
             true => Precision::Int8,
@@ -68,7 +68,7 @@ impl Inference {
     }
 }
 
-/// How models are packed for decoding; `None` on backends that have no packed ones.
+/// The precision of packed models for decoding; `None` on backends without packed models.
 fn packing(backend: BackendChoice, precision: Precision) -> Option<PackedPrecision> {
     backend.packs().then_some(match precision {
         Precision::Int8 => PackedPrecision::Int8,
@@ -78,15 +78,15 @@ fn packing(backend: BackendChoice, precision: Precision) -> Option<PackedPrecisi
 
 /// A task that runs trained models, on any backend.
 pub trait TranslatorTask {
-    /// The flag for a file of text, if there is one: advice for somebody who gives it as a model, see
+    /// The advice for a user who passes a text file as a model, if a flag reads text files; see
     /// [`model_directory::check`].
     const TEXT_FLAG: Option<&'static str>;
 
-    /// Runs with the models, which it loads.
+    /// Loads the models, and runs with them.
     fn run_with<B: Backend>(self, models: Models<B>) -> Result;
 }
 
-/// Where the models are, and how they decode.
+/// The directories of the models, and their decoding settings.
 struct Source {
     directories: Vec<ModelDirectory>,
     options: DecodeOptions,
@@ -108,25 +108,25 @@ impl<T: TranslatorTask> BackendTask for OnBackend<T> {
     }
 }
 
-/// The models of a command on a backend, from which it loads the translators that it needs, ready to decode.
+/// The models of a command on a backend. They load the translators that the command needs, ready to decode.
 pub struct Models<B: Backend> {
     source: Source,
     device: B::Device,
 }
 
 impl<B: Backend> Models<B> {
-    /// The translator of models in the backend's tensors: for losses and attention maps, and for decoding where packed
-    /// models do not.
+    /// The translator of models in the backend's tensors: for losses and attention maps, and for decoding on backends
+    /// without packed models.
     pub fn plain(&self) -> Result<PlainTranslator<B>> {
         self.load_plain(&self.source.directories)
     }
 
-    /// The same with the first model only.
+    /// The translator of the first model, in the backend's tensors.
     pub fn first_plain(&self) -> Result<PlainTranslator<B>> {
         self.load_plain(&self.source.directories[..1])
     }
 
-    /// Whether packed models decode, as where the backend computes on the host.
+    /// Whether packed models decode, which requires a backend that computes on the host.
     pub fn packs(&self) -> bool {
         self.source.packing.is_some()
     }

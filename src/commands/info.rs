@@ -24,14 +24,15 @@ Examples:
   transformer info model
   transformer info model/checkpoints/update-00005000";
 
-/// Describes a directory: a model, its tokenizer, the files, and the run that made them.
+/// Describe a model directory or a training run.
 ///
-/// Of the configuration, it lists the keys that differ from the paper's base model, whose value stands in
-/// brackets. What generation_config.json says of decoding is listed as the flags that ask for the same.
+/// Prints the model, its tokenizer, the files, and the training run that made them. Only those keys of the
+/// configuration are listed that differ from the paper's base model, with the base model's value in parentheses. The
+/// decoding options in generation_config.json are listed as the equivalent flags.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// Directory of a model or of a training run
+    /// Directory of a model or a training run
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -65,7 +66,7 @@ impl Info {
     }
 }
 
-/// A configuration, as it is shown.
+/// A configuration as it is printed.
 struct Model {
     name: &'static str,
     sizes: String,
@@ -143,9 +144,9 @@ fn model(text: &mut String, directory: &ModelDirectory) -> Result {
     )?;
     writeln!(text, "  format       {}", directory.format())?;
     if differences.is_empty() {
-        writeln!(text, "  as the paper's base model in everything else")?;
+        writeln!(text, "  otherwise the same as the paper's base model")?;
     } else {
-        writeln!(text, "  unlike the paper's base model")?;
+        writeln!(text, "  differences from the paper's base model")?;
     }
     for (key, ours, base) in differences {
         writeln!(text, "    {key} = {ours} ({base})")?;
@@ -153,8 +154,8 @@ fn model(text: &mut String, directory: &ModelDirectory) -> Result {
     Ok(())
 }
 
-/// The keys in which a configuration differs from that of the paper's base model. The sizes of the
-/// vocabularies are left out: they depend on the data.
+/// The keys in which a configuration differs from the paper's base model. The vocabulary sizes are skipped, because
+/// they depend on the data.
 fn differences<T: Serialize>(config: &T, base: &T) -> Result<Vec<Difference>> {
     let (ours, base) = (serde_json::to_value(config)?, serde_json::to_value(base)?);
     let keys = |value: &Value| -> Vec<String> {
@@ -189,7 +190,7 @@ fn tokenizer(
     if !Tokenizers::are_in(directory) {
         return Ok(writeln!(text, "no tokenizer")?);
     }
-    // An error where a file is damaged.
+    // An error if a file is damaged.
     let tokenizers = load()?;
     let (source, target) = (tokenizers.source(), tokenizers.target());
     let sides = match tokenizers.are_shared() {
@@ -210,7 +211,7 @@ fn tokenizer(
 
 fn decoding(text: &mut String, options: Option<DecodeOptions>) -> Result {
     if let Some(options) = options {
-        writeln!(text, "decoding, unless flags say otherwise")?;
+        writeln!(text, "decoding, unless flags override it")?;
         for flag in flags_of(&options) {
             writeln!(text, "  {flag}")?;
         }
@@ -223,7 +224,7 @@ fn files(text: &mut String, directory: &Path) -> Result {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(named)? {
         let entry = entry.map_err(named)?;
-        // Links are followed; one that leads nowhere is left out.
+        // Links are followed; broken links are skipped.
         if let Ok(about) = fs::metadata(entry.path())
             && about.is_file()
         {
@@ -257,12 +258,12 @@ fn run(text: &mut String, record: &RunRecord) -> Result {
     for average in &record.averages {
         writeln!(text, "  {}", average_line(average))?;
     }
-    // A checkpoint has a model of its own.
+    // The model of a checkpoint is its own.
     if !record.checkpoints.is_empty()
         && let Some(kept) = record.kept_model()
     {
         let by = record.kept_by();
-        writeln!(text, "  the model is {} (by {by})", name_of(kept))?;
+        writeln!(text, "  kept model: {} (by {by})", name_of(kept))?;
     }
     Ok(())
 }
@@ -280,10 +281,10 @@ fn average_line(average: &AverageOutcome) -> String {
 
 fn name_of(model: KeptModel<'_>) -> String {
     match model {
-        KeptModel::Validation(validation) => format!("that of update {}", validation.update),
+        KeptModel::Validation(validation) => format!("update {}", validation.update),
         KeptModel::Average(average) => {
             let updates: Vec<_> = average.checkpoints.iter().map(usize::to_string).collect();
-            format!("the average of updates {}", updates.join(", "))
+            format!("average of updates {}", updates.join(", "))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Flags of the languages of a model that knows several.
+//! The language flags of multilingual models.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,19 @@ use transformer_core::{Tokenizers, Translator};
 use super::Result;
 use crate::process::note;
 
-/// Most languages that are warned of, and that a warning lists.
+/// The maximum number of languages that are warned about, and that a warning lists.
 const MOST_LISTED: usize = 10;
 
-/// Most characters of a language in a warning.
+/// The maximum number of characters of a language in a warning.
 const MOST_SHOWN: usize = 40;
 
-/// The languages of a model that knows several.
+/// The languages of a multilingual model.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Languages {
-    /// Language of the sentences, for a model that knows several: the name of its token, such as eng_Latn, en or
-    /// en_XX
+    /// Source language of a multilingual model: the name of its token, such as eng_Latn, en or en_XX
     #[arg(long, value_name = "NAME")]
     source_lang: Option<String>,
-    /// Language of the translations, for a model that knows several, such as fra_Latn, fr, fr_XX, or fra of >>fra<<
+    /// Target language of a multilingual model, such as fra_Latn, fr or fr_XX, or fra for the token >>fra<<
     #[arg(long, value_name = "NAME")]
     target_lang: Option<String>,
 }
@@ -41,7 +40,7 @@ impl Languages {
         Ok(translator)
     }
 
-    /// Tokenizers for these languages; the target's need not be chosen.
+    /// Tokenizers for these languages. The target language need not be chosen.
     ///
     /// # Errors
     /// When there is no token for a language.
@@ -51,7 +50,7 @@ impl Languages {
         Ok(tokenizers.map_err(|error| self.problem(error))?)
     }
 
-    /// The error of choosing the languages, the source's first, in the words of the flags where the model knows none.
+    /// The error of choosing the languages, the source first. If the model has no languages, it names the flag.
     fn problem(&self, error: TextError) -> String {
         match error {
             TextError::Language { name, known } if known.is_empty() => {
@@ -70,21 +69,19 @@ impl Languages {
     }
 }
 
-/// Why a model that knows no languages refuses a flag that chooses one.
+/// Why a model without languages refuses a flag that chooses one.
 pub fn one_pair(flag: &str) -> String {
-    format!(
-        "the model has no tokens for languages, and translates one pair of them; leave {flag} out"
-    )
+    format!("the model has no language tokens, and translates one pair of languages; remove {flag}")
 }
 
-/// Warnings of sentences that begin with a language, such as `>>fra<<`, for which the model has no token.
+/// Warnings about sentences that begin with a language, such as `>>fra<<`, for which the model has no token.
 #[derive(Debug, Default)]
 pub struct UnknownLanguages {
     named: BTreeSet<String>,
 }
 
 impl UnknownLanguages {
-    /// Warns of a sentence, which stands at `place`, unless its language was named before.
+    /// Warns about the sentence at `place`, unless its language was named before.
     pub fn check(
         &mut self,
         tokenizers: &Tokenizers,
@@ -101,7 +98,7 @@ impl UnknownLanguages {
         };
         let known = listed(&tokenizers.source().languages());
         note(format_args!(
-            "{place}: the model has no token `{shown}` and reads <unk> in its place; it has {known}"
+            "{place}: the model has no token `{shown}` and reads <unk> instead; it has {known}"
         ));
     }
 }
@@ -109,19 +106,19 @@ impl UnknownLanguages {
 /// The languages of a model, for a warning.
 fn listed(known: &[String]) -> String {
     match known.len().checked_sub(MOST_LISTED) {
-        _ if known.is_empty() => "none for any language".to_owned(),
+        _ if known.is_empty() => "no language tokens".to_owned(),
         None | Some(0) => known.join(", "),
         Some(more) => {
             let first = known[..MOST_LISTED].join(", ");
-            format!("{first} and {more} more, which `transformer info` lists")
+            format!("{first} and {more} more; `transformer info` lists them")
         }
     }
 }
 
-/// Checks that the target's language is chosen, if targets begin with one.
+/// Checks that the target language is chosen, if targets begin with a language token.
 ///
 /// # Errors
-/// When it is not; the error names the flag.
+/// When it is not chosen. The error names the flag.
 pub fn check_target(tokenizers: &Tokenizers) -> Result {
     let checked = tokenizers.check_target_language();
     Ok(checked.map_err(|error| format!("{error}; give --target-lang"))?)

@@ -1,4 +1,4 @@
-//! One file per subcommand, and the parts that several of them share.
+//! One file per subcommand, and the parts that several subcommands share.
 
 pub mod average;
 mod decoding;
@@ -33,23 +33,23 @@ use crate::backend::BackendChoice;
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// The end of a command that a signal has stopped, and that has saved its work and said so: no error, but another exit
-/// code than that of a command which has done all of its work.
+/// A command that was stopped by a signal, after it saved its work and reported that. This is not an error, but it has
+/// its own exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted {
-    /// 128 and the number of the signal.
+    /// 128 plus the number of the signal.
     pub exit_code: u8,
 }
 
 /// Flags of every command.
 #[derive(Debug, Clone, Copy, clap::Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub struct Common {
-    /// Backend to run on, of those compiled in (Cargo features ndarray, flex, wgpu, tch)
+    /// Backend to run on, among those compiled in (Cargo features ndarray, flex, wgpu, tch)
     #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
     pub backend: BackendChoice,
-    /// Seed of everything random: weights, held-out pairs, batches, dropout, samples [default: 0]
+    /// Random seed for initial weights, held-out pairs, batches, dropout and samples [default: 0]
     #[arg(long, global = true, value_name = "N")]
     pub seed: Option<u64>,
 }
@@ -62,7 +62,7 @@ fn flag(option: &str) -> String {
     }
 }
 
-/// Decoding options out of range, in the words of the flags.
+/// The error about decoding options that are out of range, with the names of the flags.
 fn options_error(error: DecodeOptionsError) -> String {
     match error {
         DecodeOptionsError::Range { name, value, rule } => {
@@ -76,8 +76,8 @@ fn options_error(error: DecodeOptionsError) -> String {
     }
 }
 
-/// A problem with a sentence, which is called `source`, or with its target, and the flags that set the limit that it
-/// breaks.
+/// A problem with a sentence, which the message calls `source`, or with its target, and the flags that set the limit
+/// it exceeds.
 fn request_problem(source: &str, problem: &RequestProblem) -> String {
     let flags = match problem {
         RequestProblem::TargetTooLong { length, max_len } => {
@@ -93,7 +93,7 @@ fn request_problem(source: &str, problem: &RequestProblem) -> String {
     format!("{source} {problem}{flags}")
 }
 
-/// A number of things, such as `1 pair` and `2 pairs`.
+/// A count with its noun, such as `1 pair` and `2 pairs`.
 fn counted(number: usize, noun: &str) -> String {
     format!("{number} {}", plural(number, noun))
 }
@@ -111,24 +111,24 @@ fn mib(bytes: u128) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Checks that [`write_file`] can write a file, so that a command which cannot ends before it computes.
+/// Checks that [`write_file`] can write a file, so that a command fails before it computes anything.
 fn check_output(file: &Path) -> std::result::Result<(), String> {
     let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let directory = target.parent().filter(|path| !path.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     match target.metadata() {
         Ok(there) if there.is_dir() => Err(format!("{}: is a directory", file.display())),
-        // A device or a pipe, which is written to as it is.
+        // A device or a pipe is written to directly.
         Ok(there) if !there.is_file() => Ok(()),
         _ if !directory.is_dir() => Err(format!("{}: no such directory", directory.display())),
-        // Beside the file, because a new one takes its place.
+        // In the same directory, because a new file replaces the old one.
         _ => tempfile::tempfile_in(directory)
             .map(drop)
             .map_err(|error| format!("{}: {error}", file.display())),
     }
 }
 
-/// Prints a text of lines, each [printable], whatever it quotes.
+/// Prints a text line by line, each line made [printable] in case it quotes control characters.
 fn print(text: &str) -> Result {
     let lines: String = text.lines().map(|line| printable(line) + "\n").collect();
     Ok(io::stdout().write_all(lines.as_bytes())?)
@@ -137,16 +137,16 @@ fn print(text: &str) -> Result {
 /// Reads the value of a flag: a directory to write, which standard output cannot be.
 fn directory_to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match is_standard_stream(&path) {
-        true => Err("a directory is written, not standard output; ./- is one of that name"),
+        true => Err("must be a directory, not standard output; ./- is a directory named `-`"),
         false => Ok(path),
     })
 }
 
-/// Checks that a command can write into a directory, which is there or can be made, so that a command which cannot ends
-/// before it computes.
+/// Checks that a command can write into a directory, which exists or can be created, so that the command fails before
+/// it computes anything.
 fn check_directory(directory: &Path) -> std::result::Result<(), String> {
     let is_there = |path: &&Path| path.symlink_metadata().is_ok();
-    // The last one is empty where the path is relative.
+    // The last ancestor of a relative path is empty.
     let there = directory.ancestors().find(is_there);
     let there = there.unwrap_or(Path::new("."));
     if !there.is_dir() {
@@ -160,7 +160,7 @@ fn check_directory(directory: &Path) -> std::result::Result<(), String> {
         .map_err(|error| format!("{}: {error}", there.display()))
 }
 
-/// Checks that a command can write a new model into a directory, which is empty or not there.
+/// Checks that a command can write a new model into a directory, which must be empty or not exist yet.
 fn check_empty(directory: &Path) -> std::result::Result<(), String> {
     check_directory(directory)?;
     match fs::read_dir(directory) {
@@ -176,7 +176,7 @@ fn check_empty(directory: &Path) -> std::result::Result<(), String> {
     }
 }
 
-/// Replaces a file, or the file that a link leads to; a device or a pipe is written to.
+/// Replaces a file, or the target of a link. A device or a pipe is written to directly.
 fn write_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match target.metadata() {
@@ -185,16 +185,16 @@ fn write_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     }
 }
 
-/// Refuses to overwrite a file that is read.
+/// Refuses to overwrite an input file.
 fn refuse_overwriting(read: &[PathBuf], written: &Path) -> std::result::Result<(), String> {
     let Ok(written) = written.canonicalize() else {
-        // Not there yet.
+        // It does not exist yet.
         return Ok(());
     };
     let is_written = |path: &&PathBuf| path.canonicalize().is_ok_and(|path| path == written);
     match read.iter().find(is_written) {
         Some(path) => Err(format!(
-            "{}: is read, and would be overwritten",
+            "{}: is an input file, and would be overwritten",
             path.display()
         )),
         None => Ok(()),
@@ -215,7 +215,7 @@ fn check_lengths(source: usize, target: usize, limit: usize) -> std::result::Res
 
 /// The line that shows a validation.
 fn validation_line(validation: &Validation) -> String {
-    // The average at the end of a run was not trained.
+    // The average at the end of a run has no training loss.
     let training = match validation.train_loss.is_nan() {
         true => String::new(),
         false => format!("training loss {:.3}  ", validation.train_loss),
@@ -225,7 +225,7 @@ fn validation_line(validation: &Validation) -> String {
     format!("update {update:>6}  {seconds:>7.0} s  {training}{numbers}")
 }
 
-/// The numbers of a validation.
+/// The values measured at a validation.
 fn validation_numbers(validation: &Validation) -> String {
     let mut line = format!(
         "validation loss {:.3}  perplexity {:.2}",

@@ -1,4 +1,4 @@
-//! The directories that are given as models.
+//! The directories passed as models.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,11 @@ use super::Result;
 use crate::process::note;
 use crate::run_file::RUN_FILE;
 
-/// Endings of the files of a model directory.
+/// File extensions in a model directory.
 const OF_A_MODEL: [&str; 4] = ["bin", "json", "safetensors", "spm"];
 
-/// Checks that a path is a model directory with a tokenizer, before anything in it is read. `text_flag` is
-/// advice for somebody who gives a file of text, up to the file's name, such as `for a file of sentences
-/// use --input`.
+/// Checks that a path is a model directory with a tokenizer, before anything in it is read. `text_flag` is the advice
+/// for a user who passes a text file, without the file's name, such as `for a file of sentences use --input`.
 pub fn check(path: &Path, text_flag: Option<&str>) -> std::result::Result<(), String> {
     if !path.join(CONFIG_FILE).exists() {
         return Err(no_model(path, text_flag));
@@ -32,26 +31,26 @@ pub fn check(path: &Path, text_flag: Option<&str>) -> std::result::Result<(), St
     }
 }
 
-/// Whether a model has tokenizers, in its directory or, for a checkpoint, its run's.
+/// Whether a model has tokenizers, in its directory or, for a checkpoint, in the directory of its run.
 pub fn has_tokenizers(path: &Path) -> bool {
     homes(path).any(Tokenizers::are_in)
 }
 
-/// Opens a model directory, and warns of tensors that are not read.
+/// Opens a model directory, and warns about unused tensors.
 pub fn open(path: &Path) -> Result<ModelDirectory> {
     let directory = ModelDirectory::open(path)?;
     warn_of_unused(&directory);
     Ok(directory)
 }
 
-/// A directory, and for a checkpoint the directory of its run, which has its tokenizers.
+/// A directory and, for a checkpoint, the directory of its run, which has its tokenizers.
 fn homes(path: &Path) -> impl Iterator<Item = PathBuf> {
     [Some(path.to_owned()), run_of_checkpoint(path)]
         .into_iter()
         .flatten()
 }
 
-/// The files that belong to a model and its run.
+/// The files of a model and its run.
 pub fn files(path: &Path) -> Vec<PathBuf> {
     homes(path).flat_map(|home| files_in(&home)).collect()
 }
@@ -64,7 +63,7 @@ fn files_in(path: &Path) -> Vec<PathBuf> {
             .is_some_and(|ending| OF_A_MODEL.iter().any(|own| ending == *own));
         has_ending || of_run.iter().any(|name| file.ends_with(name))
     };
-    // A directory that cannot be listed is reported when it is read.
+    // If the directory cannot be listed, reading it reports that.
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries
         .map(|entry| entry.path())
@@ -72,10 +71,10 @@ fn files_in(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Names of tensors in a warning.
+/// The maximum number of tensor names in a warning.
 const MOST_NAMED: usize = 8;
 
-/// Warns of tensors that are not read.
+/// Warns about unused tensors.
 pub fn warn_of_unused(directory: &ModelDirectory) {
     let unused = directory.unused_tensors();
     if unused.is_empty() {
@@ -87,20 +86,20 @@ pub fn warn_of_unused(directory: &ModelDirectory) {
         more => format!(" and {more} more"),
     };
     note(format_args!(
-        "warning: {}: no part of the model: `{}`{more}",
+        "warning: {}: unused tensors: `{}`{more}",
         directory.path().display(),
         named.join("`, `")
     ));
 }
 
-/// The files of a tokenizer that a directory lacks: of Marian's, if it has one side of these.
+/// The tokenizer files that a directory lacks. They are Marian's if it has one of Marian's files.
 fn missing(directory: &Path) -> String {
     let has = |name: &&str| directory.join(name).exists();
     let of_marian = [SOURCE_PIECES_FILE, TARGET_PIECES_FILE];
     if !of_marian.iter().any(has) {
         return match has(&SHARED_PIECES_FILE) {
             true => format!(
-                "{TOKENIZER_FILE}, nor a {VOCABULARY_FILE} of M2M100 beside {SHARED_PIECES_FILE}"
+                "{TOKENIZER_FILE}, and no {VOCABULARY_FILE} of M2M100 next to {SHARED_PIECES_FILE}"
             ),
             false => TOKENIZER_FILE.to_owned(),
         };
@@ -110,7 +109,7 @@ fn missing(directory: &Path) -> String {
     missing.join(", ")
 }
 
-/// Why a path holds no model, in a line.
+/// Why a path holds no model, in one line.
 pub fn no_model(path: &Path, text_flag: Option<&str>) -> String {
     let shown = path.display();
     if path.is_dir() {

@@ -13,22 +13,22 @@ Examples:
   transformer quantize --model model --out model-int8
   echo \"Where are you going?\" | transformer translate --model model-int8
 
-  What it costs:
+  Measure the loss of quality:
     transformer evaluate --model model --data model/valid.tsv
     transformer evaluate --model model-int8 --data model/valid.tsv";
 
-/// Writes a model with its matrices in 8-bit integers: for translation, in a quarter of the size.
+/// Write a model with its matrices as 8-bit integers, in a quarter of the size.
 ///
-/// On the backends ndarray and flex, `translate`, `evaluate` and `score` multiply the integers; the others compute with
-/// the numbers that they stand for. The model may be ours or a pretrained one; its tokenizers and options of decoding come
-/// along. To train further, keep the model itself: the directory has only its rounded weights.
+/// On the backends ndarray and flex, `translate`, `evaluate` and `score` multiply the integers. Other backends
+/// dequantize the weights. The model may be ours or pretrained. Its tokenizers and decoding options are copied. Keep the
+/// original model for further training: the output directory has only the rounded weights.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Quantize {
-    /// Directory of a trained model
+    /// Model directory
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// Directory to write, new or empty
+    /// Output directory, new or empty
     #[arg(long, value_name = "DIR", value_parser = directory_to_write())]
     out: PathBuf,
 }
@@ -39,7 +39,7 @@ impl Quantize {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
         let directory = model_directory::open(&self.model)?;
-        // They are copied as they are.
+        // The tokenizers are copied unchanged. Loading checks them.
         Tokenizers::of(directory.files())?;
         quantize(&directory, &self.out)?;
         print(&format!("model: {}", self.out.display()))

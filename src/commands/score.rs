@@ -20,28 +20,28 @@ Examples:
   transformer score --model model --input model/valid.tsv
   printf 'Where is he?\\tOù est-il ?\\n' | transformer score --model model";
 
-/// Scores given translations: one line out for each line in.
+/// Compute the log-probability of given translations.
 ///
-/// A line in is `source<TAB>target`; columns after the second are ignored. A line out has three fields,
-/// separated by tabs: the log-probability of the target given the source (natural logarithm, the sum over
-/// the tokens), the number of its tokens, and the perplexity of a token, e to the negative mean of their
-/// log-probabilities. The end of the sentence is a token, too.
+/// Each input line is `source<TAB>target`; further columns are ignored. Each output line has three tab-separated fields:
+/// the log-probability of the target given the source (natural logarithm, summed over the tokens), the number of target
+/// tokens, and the perplexity per token (e to the negative mean log-probability). The end-of-sentence token counts as a
+/// token.
 ///
-/// A line that cannot be scored is named on standard error and answered with an empty one; the exit code
-/// then is 1.
+/// A line that cannot be scored gives an empty output line and an error message on standard error. The exit code is then
+/// 1.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Score {
-    /// Directory of a trained model; of several, the mean of their probabilities
+    /// Model directory; several form an ensemble, which averages their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// File of sentence pairs, plain or gzip; without it, or as `-`, standard input
+    /// File of sentence pairs, plain or gzip; `-` is standard input [default: -]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Tokens, padding included, that are scored side by side
+    /// Batch size in tokens, including padding
     #[arg(long, value_name = "N", default_value_t = 2048)]
     batch_tokens: usize,
-    /// Tokens that a sentence may have; memory grows by their square
+    /// Maximum length of a sentence in tokens; memory grows with its square
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_source_length: usize,
     #[command(flatten)]
@@ -78,7 +78,7 @@ impl TranslatorTask for Score {
 }
 
 impl Score {
-    /// Answers each line with its score.
+    /// Writes the score of each line.
     fn answer<M: NextToken>(&self, translator: &Translator<M>) -> Result {
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut unknown = UnknownLanguages::default();
@@ -122,7 +122,7 @@ impl Score {
         let mut pairs = Vec::with_capacity(lines.len());
         for (index, line) in lines.iter().enumerate() {
             let Some(line) = line else {
-                // Reported when it was read.
+                // It was reported when it was read.
                 continue;
             };
             match self.pair(translator, index, line)? {
@@ -165,16 +165,14 @@ impl Score {
         ) {
             (Ok(source), Ok(target)) => (source, target),
             (Err(TextError::Tokenizer(problem)), _) | (_, Err(TextError::Tokenizer(problem))) => {
-                return Ok(Err(format!(
-                    "the pair cannot be cut into tokens: {problem}"
-                )));
+                return Ok(Err(format!("the pair cannot be tokenized: {problem}")));
             }
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
         let special_tokens = translator.model().vocabulary().special_tokens;
         let source_tokens = special_tokens.end_source(&source_tokens);
         target_tokens.push(special_tokens.eos);
-        // The model's positions first: no flag adds some.
+        // The model's positions come first: no flag can raise that limit.
         let model = translator.model();
         let checked = model.check_source(&source_tokens);
         if let Err(problem) = checked.and_then(|()| model.check_target(&target_tokens)) {

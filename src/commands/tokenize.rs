@@ -16,26 +16,27 @@ Examples:
   echo \"Where are you going?\" | transformer tokenize --model model
   transformer tokenize --model model --target --ids --input train.fr";
 
-/// Shows how a model's tokenizers cut text: one line out for each line in, with its tokens between spaces.
+/// Show how a model's tokenizers split text.
 ///
-/// The tokens are those that the model reads: with the ones that a source or a target begins with, such as its
-/// language's, and without the one that ends it, which the model adds. A line is cut as it stands, the white space at
-/// its ends too, which `translate` leaves out.
+/// Writes one line per input line: its tokens, separated by spaces. They are the tokens that the model reads, including
+/// the first ones, such as a language token, but without the end-of-sentence token, which the model adds. White space at
+/// the ends of a line is kept here; `translate` removes it.
 ///
-/// A line that cannot be read is named on standard error and answered with an empty one; the exit code then is 1.
+/// A line that cannot be read gives an empty output line and an error message on standard error. The exit code is then
+/// 1.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Tokenize {
-    /// Directory of a model
+    /// Model directory
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// File of text, plain or gzip; without it, or as `-`, standard input
+    /// Text file, plain or gzip; `-` is standard input [default: -]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// As targets, not as sources
+    /// Tokenize as target text instead of source text
     #[arg(long)]
     target: bool,
-    /// Ids in place of names
+    /// Print token ids instead of token names
     #[arg(long)]
     ids: bool,
     #[command(flatten)]
@@ -56,10 +57,7 @@ impl Tokenize {
             for (index, text) in texts.into_iter().enumerate() {
                 let tokens = match self.tokens(&tokenizers, &text.unwrap_or_default()) {
                     Err(TextError::Tokenizer(problem)) => {
-                        lines.report(
-                            index,
-                            &format!("the line cannot be cut into tokens: {problem}"),
-                        );
+                        lines.report(index, &format!("the line cannot be tokenized: {problem}"));
                         Vec::new()
                     }
                     tokens => tokens?,
@@ -71,7 +69,7 @@ impl Tokenize {
         Ok(lines.finish("tokenized")?)
     }
 
-    /// The tokens of a line, as they are shown.
+    /// The tokens of a line as they are printed.
     fn tokens(
         &self,
         tokenizers: &Tokenizers,

@@ -25,36 +25,38 @@ Examples:
   transformer translate --model model --input sentences.txt > translations.txt
   transformer translate --model model --input sentences.txt --n-best 3 --scores
 
-  A pretrained model, in a directory as the hub has it (docs/guide/pretrained.md):
+  Use a pretrained model, in a directory as downloaded from the Hugging Face Hub (docs/guide/pretrained.md):
     echo \"Where are you going?\" | transformer translate --model opus-mt-en-fr
     echo \"Where are you going?\" | transformer translate --model nllb --source-lang eng_Latn --target-lang fra_Latn";
 
-/// Translates line by line: one line out for each line in, also for an empty one; with --n-best, one for
-/// each translation. A line that comes from a pipe is answered without waiting for the next.
+/// Translate text line by line.
 ///
-/// A line that cannot be translated is named on standard error and answered with an empty one; the exit
-/// code then is 1.
+/// Writes one line per input line, also for an empty line; with --n-best, one line per translation. Lines from a pipe
+/// are translated as they arrive.
+///
+/// A line that cannot be translated gives an empty output line and an error message on standard error. The exit code is
+/// then 1.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Translate {
-    /// Directory of a trained model; of several, the mean of their probabilities
+    /// Model directory; several form an ensemble, which averages their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// File of sentences, plain or gzip; without it, or as `-`, standard input
+    /// File of sentences, plain or gzip; `-` is standard input [default: -]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Translations of each sentence, the best first, each in a line that begins with the number of
-    /// the sentence's line; one line, without a text, for a sentence that is empty or cannot be translated
+    /// Print the N best translations per sentence, best first, each on a line that begins with the line number of the
+    /// sentence. An empty or untranslatable sentence has one line without text
     #[arg(long, value_name = "N", default_value_t = 1)]
     n_best: usize,
-    /// Text that every translation begins with
+    /// Text with which every translation begins
     #[arg(long, value_name = "TEXT", default_value = "")]
     prefix: String,
-    /// Before each translation, its score
+    /// Print the score before each translation
     #[arg(long)]
     scores: bool,
-    /// After each translation, which source token each of its tokens attends to most: `source-target`,
-    /// from 0
+    /// Print alignments after each translation, in Pharaoh format (`source-target`, counted from 0): each target token
+    /// with the source token that it attends to most
     #[arg(long)]
     alignments: bool,
     #[command(flatten)]
@@ -79,7 +81,7 @@ impl TranslatorTask for Translate {
 
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
         match models.packs() {
-            // A packed model has no attention maps; beside it stands the model that it was made of.
+            // A packed model has no attention maps, so the first plain model computes the alignments.
             true => {
                 let aligner = self.alignments.then(|| models.first_plain());
                 self.answer(&models.packed()?, aligner.transpose()?.as_ref())
@@ -93,7 +95,7 @@ impl TranslatorTask for Translate {
 }
 
 impl Translate {
-    /// Answers each line with its translations, and with alignments where there is an aligner.
+    /// Writes the translations of each line, and alignments if there is an aligner.
     fn answer<B: Backend, M: NextToken>(
         &self,
         translator: &Translator<M>,
@@ -139,8 +141,8 @@ impl Translate {
                 Err(TextError::Decode(error)) => error,
                 translated => return translated,
             };
-            // The next ones are looked for alone: to try all sentences again for each would take time with the square
-            // of their number.
+            // Further refused sentences are found by checking each sentence once. Translating all sentences again after
+            // each refusal would take quadratic time.
             loop {
                 let index = refused.index;
                 let problem = request_problem("the sentence", &refused.problem);
@@ -154,7 +156,7 @@ impl Translate {
         }
     }
 
-    /// The next sentence, of those from `first` on, that the translator refuses.
+    /// The next sentence, starting at `first`, that the translator refuses.
     fn next_refused<M: NextToken>(
         &self,
         translator: &Translator<M>,
@@ -174,7 +176,7 @@ impl Translate {
         Ok(None)
     }
 
-    /// Writes the translations of a line, whose fields are separated by tabs; alignments, where there is an aligner.
+    /// Writes the translations of a line in tab-separated fields, with alignments if there is an aligner.
     fn write<B: Backend>(
         &self,
         aligner: Option<&PlainTranslator<B>>,
@@ -221,7 +223,8 @@ impl Translate {
         self.n_best > 1 || self.scores || self.alignments
     }
 
-    /// Whether each token is certain as soon as it is decoded, and nothing stands before it.
+    /// Whether translations can be streamed: each token is final as soon as it is decoded, and no field precedes the
+    /// text.
     fn streams(&self, options: &DecodeOptions) -> bool {
         let is_certain = match options.strategy {
             Strategy::Beam { size } => size == 1,
@@ -281,7 +284,7 @@ impl Progress {
     fn show(&mut self, lines: usize) {
         if self.shown.unwrap_or(self.start).elapsed() >= self.every {
             self.shown = Some(Instant::now());
-            // A closed pipe is no error.
+            // A closed pipe is not an error.
             let end = if self.in_place { "\r" } else { "\n" };
             let _ = write!(io::stderr(), "{}{end}", self.line(lines));
         }

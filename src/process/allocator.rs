@@ -1,13 +1,13 @@
 //! An allocator that keeps the pages of freed tensors for the next ones.
 //!
-//! glibc's returns large blocks to the system at once, and half of a training step on the CPU is then
-//! spent on page faults. jemalloc returns blocks of 8 MiB and more, and any block after some seconds: both
-//! are switched off by its settings. For zeroed memory it asks the system for new pages: here, a block is
-//! allocated like any other, and zeros are written to it. libtorch allocates with it, too.
+//! glibc's allocator returns large blocks to the system immediately, and page faults then take half of a training step on
+//! the CPU. jemalloc returns blocks of 8 MiB and more immediately, and any block after some seconds; its settings here
+//! switch off both. For zeroed memory, jemalloc asks the system for new pages; here, a block is allocated as usual, and
+//! zeros are written to it. libtorch uses this allocator, too.
 //!
-//! Kept pages do not all find a use again: blocks of many sizes leave gaps which no later one fits into. So a
-//! training run gives all of them back once a minute ([`give_pages_back_each_minute`]), which costs it the page
-//! faults of part of a step.
+//! Not all kept pages are used again: blocks of many sizes leave gaps into which no later block fits. A training run
+//! therefore returns all free pages once a minute ([`give_pages_back_each_minute`]), which costs the page faults of part of
+//! a step.
 
 #![allow(unsafe_code, reason = "an allocator's interface is unsafe")]
 
@@ -23,8 +23,8 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: PageKeeper = PageKeeper;
 
-/// jemalloc's settings, which it looks for under this name. The last lets a small tensor have a part of a
-/// freed block of any size; by default it would get new pages, and memory would grow without end.
+/// jemalloc's settings, which it looks up under this name. The last setting lets a small tensor use a part of a freed
+/// block of any size. By default, the tensor would get new pages, and memory would grow without limit.
 // SAFETY: jemalloc's own symbol of this name is weak, so that this one replaces it. It has the type that jemalloc
 // declares: a pointer to text that ends with a zero, and that lives as long as the program.
 #[used]
@@ -32,26 +32,26 @@ static ALLOCATOR: PageKeeper = PageKeeper;
 static SETTINGS: &[u8; 67] =
     b"oversize_threshold:0,dirty_decay_ms:-1,lg_extent_max_active_fit:16\0";
 
-/// jemalloc, except that zeros are written here, and that blocks are counted where a test asks for that.
+/// jemalloc, except that zeros are written here, and that blocks are counted if a test needs that.
 struct PageKeeper;
 
-// SAFETY: every block is jemalloc's, from the layout that was asked for. None of the methods panics, and counting
+// SAFETY: every block is allocated by jemalloc with the requested layout. None of the methods panics, and counting
 // touches no block.
 unsafe impl GlobalAlloc for PageKeeper {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(0, layout.size());
-        // SAFETY: jemalloc has the same contract as this method, which the caller keeps.
+        // SAFETY: jemalloc has the same contract as this method, which the caller upholds.
         unsafe { Jemalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(0, layout.size());
-        // SAFETY: jemalloc has the same contract as this method, which the caller keeps.
+        // SAFETY: jemalloc has the same contract as this method, which the caller upholds.
         let block = unsafe { Jemalloc.alloc(layout) };
-        // The compiler makes `calloc` of `malloc` and zeros, unless it does not know where the block is from.
+        // Hides the origin of the block, because the compiler would turn `malloc` and zeros into `calloc`.
         let block = black_box(block);
         if !block.is_null() {
-            // SAFETY: the block has this many bytes, and nobody else knows it yet.
+            // SAFETY: the block has this many bytes, and nothing else refers to it yet.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -59,42 +59,42 @@ unsafe impl GlobalAlloc for PageKeeper {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(layout.size(), 0);
-        // SAFETY: the block is jemalloc's, as all are, and jemalloc has the same contract as this method, which the
-        // caller keeps.
+        // SAFETY: jemalloc allocated the block, as it does all blocks, and has the same contract as this method, which
+        // the caller upholds.
         unsafe { Jemalloc.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(layout.size(), size);
-        // SAFETY: the block is jemalloc's, as all are, and jemalloc has the same contract as this method, which the
-        // caller keeps.
+        // SAFETY: jemalloc allocated the block, as it does all blocks, and has the same contract as this method, which
+        // the caller upholds.
         unsafe { Jemalloc.realloc(block, layout, size) }
     }
 }
 
-/// Gives the pages of freed blocks back to the system once a minute, for as long as the program runs.
+/// Returns the pages of freed blocks to the system once a minute, for as long as the program runs.
 pub fn give_pages_back_each_minute() {
     let each_minute = || loop {
         thread::sleep(Duration::from_mins(1));
         give_pages_back();
     };
-    // Without the thread, the run needs more memory, and is as right.
+    // Without the thread, the run only needs more memory.
     let _ = thread::Builder::new().spawn(each_minute);
 }
 
-/// Gives the pages of freed blocks back to the system.
+/// Returns the pages of freed blocks to the system.
 fn give_pages_back() {
     // Purges all arenas: 4096 is jemalloc.h's MALLCTL_ARENAS_ALL.
     let purge = c"arena.4096.purge";
-    // SAFETY: the name ends with a zero, and this one reads and writes nothing of the caller's. jemalloc gives back
-    // pages that no block lies in, and may be asked for that by any thread.
+    // SAFETY: the name ends with a zero, and this control neither reads nor writes memory of the caller. jemalloc returns
+    // only pages without a block, and any thread may request that.
     let error = unsafe {
         tikv_jemalloc_sys::mallctl(purge.as_ptr(), null_mut(), null_mut(), null_mut(), 0)
     };
     debug_assert_eq!(error, 0, "jemalloc knows the name");
 }
 
-/// Counts a block that is freed and one that is allocated, of these bytes.
+/// Counts the bytes of a freed and of an allocated block.
 #[cfg(feature = "count-memory")]
 fn count(freed: usize, allocated: usize) {
     match allocated.checked_sub(freed) {
@@ -110,10 +110,10 @@ fn count(_freed: usize, _allocated: usize) {}
 mod tests {
     use super::*;
 
-    /// Bytes, pages, and more than jemalloc keeps by default.
+    /// Sizes of some bytes, of pages, and above what jemalloc keeps by default.
     const SIZES: [usize; 5] = [1, 100, 5000, 1 << 16, 9 << 20];
 
-    /// Memory that was freed is not zero.
+    /// Freed memory is not zero.
     #[test]
     fn zeros_are_zeros_in_memory_that_was_used() {
         for size in SIZES {
@@ -125,13 +125,13 @@ mod tests {
         }
     }
 
-    /// It would be slower by a page fault for each 4 KiB. In an optimised build, too: `cargo test --release --lib`.
+    /// New pages would cost a page fault per 4 KiB. Also to be tried in an optimised build: `cargo test --release --lib`.
     #[cfg(target_os = "linux")]
     #[test]
     fn zeros_need_no_new_pages() {
         let faults = || {
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-            // The tenth field, the name of the thread being the second.
+            // The tenth field of the line. The second field is the name of the thread.
             let (_, fields) = stat.rsplit_once(") ").unwrap();
             fields.split(' ').nth(7).unwrap().parse::<usize>().unwrap()
         };
@@ -140,14 +140,14 @@ mod tests {
             (0..10).for_each(|_| drop(black_box(vec![0_u8; 9 << 20])));
             faults() - before
         };
-        // The first block has new pages, and other first allocations may lie before it.
+        // The first block has new pages, and so may other first allocations.
         more();
         let more = more();
-        // Of 23 040 in all. Another test may take a block meanwhile.
+        // Out of 23 040. Another test may allocate a block at the same time.
         assert!(more < 10_000, "{more} page faults");
     }
 
-    /// Pages are kept until then, and the contents of blocks stay.
+    /// Until then, pages are kept, and the contents of blocks never change.
     #[cfg(target_os = "linux")]
     #[test]
     fn pages_are_given_back_when_asked_for() {
@@ -164,7 +164,7 @@ mod tests {
         let freed = resident();
         give_pages_back();
         let after = resident();
-        // Other tests need less meanwhile.
+        // Other tests need less memory at the same time.
         assert!(freed > before + 192 * MIB, "{before} {freed}");
         assert!(after < freed - 192 * MIB, "{freed} {after}");
         assert!(kept.iter().all(|&byte| byte == 0xff));
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// It reads them as text that ends with a zero.
+    /// jemalloc reads them as text that ends with a zero.
     #[test]
     fn settings_end_with_a_zero() {
         assert_eq!(SETTINGS.iter().position(|&byte| byte == 0), Some(66));

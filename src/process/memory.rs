@@ -1,5 +1,5 @@
-//! Counts the bytes of all blocks of the allocator, so that a test can limit them: the feature `count-memory`, which
-//! costs each block two additions.
+//! Counts the bytes of all blocks of the allocator, so that a test can limit them. The feature `count-memory` turns this
+//! on; it costs two additions per block.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,13 +8,13 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 static OVER: OnceLock<fn(usize)> = OnceLock::new();
 
-/// The bytes of all blocks that are not freed. Where the system's allocator serves, as on Windows, 0.
+/// The bytes of all blocks that are not freed; 0 with the system's allocator, as on Windows.
 pub fn live_bytes() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// Limits the live bytes. The first block that would exceed the limit calls the function of [`on_excess`], and takes
-/// the limit away.
+/// Limits the live bytes. The first block that would exceed the limit calls the function of [`on_excess`] and removes the
+/// limit.
 pub fn limit_live_bytes(limit: usize) {
     LIMIT.store(limit, Relaxed);
 }

@@ -1,4 +1,4 @@
-//! What the process is of the program: its memory, its threads, its standard error, the files that it may read.
+//! The process: its memory, its threads, its standard error, and the files that it may read.
 
 #[cfg(unix)]
 mod allocator;
@@ -20,8 +20,8 @@ use transformer_train::progress::printable;
 /// Whether this process prints notes.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Prints a line on standard error, in one piece, so that a line of another process cannot come into it, and
-/// [printable], whatever it quotes. A closed pipe is no error, as in `transformer … 2>&1 | head`.
+/// Prints a line on standard error, in one write, so that a line of another process cannot interrupt it. The line is made
+/// [printable] in case it quotes control characters. A closed pipe is not an error, as in `transformer … 2>&1 | head`.
 pub fn note(line: impl Display) {
     if !IS_QUIET.load(Ordering::Relaxed) {
         let line = line.to_string();
@@ -29,15 +29,15 @@ pub fn note(line: impl Display) {
     }
 }
 
-/// Lets this process print no more notes: of several that do the same, one prints them.
+/// Makes this process print no more notes. Of several processes that do the same, only one prints notes.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
 
-/// The bytes of a regular file. A pipe would be waited for, and a device may have no end.
+/// The bytes of a regular file. A pipe could block the program, and a device may have no end.
 ///
 /// # Errors
-/// When it is of another kind, or cannot be read.
+/// When it is not a regular file, or cannot be read.
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     match fs::metadata(path)?.is_file() {
         true => fs::read(path),

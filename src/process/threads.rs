@@ -1,4 +1,4 @@
-//! The threads that compute on a processor.
+//! The threads that compute on the CPU.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -7,22 +7,22 @@ use std::{env, thread};
 
 use rayon::ThreadPoolBuilder;
 
-/// The environment variable of the number of threads.
+/// The environment variable for the number of threads.
 const VARIABLE: &str = "RAYON_NUM_THREADS";
 
-/// The most threads on a machine with fewer processors. More than there are processors compute nothing faster, and
-/// each of rayon's idle threads looks for work in the queues of all others: the time of that grows with the square of
-/// their number.
+/// The maximum number of threads on a machine with fewer processors. More threads than processors are not faster. Each
+/// idle thread of rayon looks for work in the queues of all others, which takes time that grows with the square of the
+/// number of threads.
 const MOST_THREADS: usize = 64;
 
-/// Makes this thread one of the threads of rayon's pool, which compute the kernels of flex and ndarray, unless the pool
-/// has only one. To be called once, by the program's first thread.
+/// Adds this thread to rayon's pool, whose threads compute the kernels of flex and ndarray, unless the pool has only one
+/// thread. To be called once, by the program's first thread.
 ///
-/// A thread outside the pool wakes one of the pool for every operation, and sleeps until it is done; a thread of the pool
-/// begins with a task itself. A step of training has thousands of operations.
+/// For every operation, a thread outside the pool wakes a thread of the pool, and sleeps until the operation is done. A
+/// thread of the pool starts with a task itself. A training step has thousands of operations.
 ///
-/// The pool's only thread cannot be this one: while this thread waits for sentences that another one reads, the tasks of that
-/// one would wait for this thread.
+/// This thread cannot be the only thread of the pool. While it waits for sentences that another thread reads, the tasks of
+/// that thread would wait for this one.
 ///
 /// # Errors
 /// When `RAYON_NUM_THREADS` is not a number, or the threads cannot be started.
@@ -33,7 +33,7 @@ pub fn compute_on_this_thread() -> Result<(), String> {
     let count = asked.unwrap_or(processors).min(most);
     if asked.is_some_and(|asked| asked > most) {
         super::note(format_args!(
-            "{VARIABLE}: {most} threads compute, on {processors} processors; more would be slower"
+            "{VARIABLE}: using {most} threads on {processors} processors; more would be slower"
         ));
     }
     if count == 1 {
@@ -42,14 +42,14 @@ pub fn compute_on_this_thread() -> Result<(), String> {
     let pool = ThreadPoolBuilder::new().num_threads(count);
     match pool.use_current_thread().build_global() {
         Err(error) if error.source().is_some() => Err(format!(
-            "{count} threads cannot be started: {error}; a smaller {VARIABLE} starts fewer"
+            "{count} threads cannot be started: {error}; lower {VARIABLE}"
         )),
-        // Any other error: there is a pool already, which does without this thread.
+        // Any other error means that there is a pool already. It works without this thread.
         _ => Ok(()),
     }
 }
 
-/// The number of threads that the variable asks for; `None` where it does not, also by 0, as for rayon.
+/// The number of threads that the variable sets; `None` if it is empty, unset or 0, as for rayon.
 fn asked_threads(variable: Option<OsString>) -> Result<Option<usize>, String> {
     let Some(text) = variable.filter(|text| !text.is_empty()) else {
         return Ok(None);

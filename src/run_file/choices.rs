@@ -1,11 +1,11 @@
-//! The numbers by which validations are compared.
+//! The metrics by which validations are compared.
 
 use serde::de::{Error, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use transformer_train::metrics::Criterion;
 use transformer_train::metrics::TextMetric;
 
-/// A number by which one validation is better than another.
+/// A metric by which validations are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BestBy {
     /// The label-smoothed loss.
@@ -14,15 +14,15 @@ pub enum BestBy {
     Perplexity,
     /// The token accuracy.
     Accuracy,
-    /// A number that is measured by translating.
+    /// A metric of translations.
     Metric(TextMetric),
 }
 
 impl BestBy {
-    /// The numbers of every validation.
+    /// The metrics of every validation.
     const OWN: [Self; 3] = [Self::Loss, Self::Perplexity, Self::Accuracy];
 
-    /// The metric that measures it; `None` for the numbers of every validation.
+    /// The metric of translations; `None` for the metrics of every validation.
     pub fn metric(self) -> Option<TextMetric> {
         match self {
             Self::Metric(metric) => Some(metric),
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_metric_can_be_the_one_and_has_its_name() {
+    fn every_metric_can_select_the_best_model_by_its_name() {
         for metric in TextMetric::ALL {
             let best_by: BestBy = toml::Value::try_from(metric).unwrap().try_into().unwrap();
             assert_eq!(best_by.metric(), Some(metric));

@@ -1,4 +1,4 @@
-//! The library's configurations of a run, and its names for the keys.
+//! The library's configurations of a run, and the library's names of the keys.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::keys::{self, ModelKeys, RunFile};
 use super::preset::Preset;
 use super::values::Values;
 
-/// Keys of the library's configurations with another name in the run file.
+/// Keys of the library's configurations with a different name in the run file.
 const RENAMED: [(&str, &str); 13] = [
     ("schedule_start", "init.continue_schedule"),
     ("learning_rate_factor", "training.peak_rate"),
@@ -35,8 +35,8 @@ const RENAMED: [(&str, &str); 13] = [
 /// Sections whose keys have the library's names.
 const SAME_NAMES: [&str; 4] = ["training", "model", "validation", "checkpoint"];
 
-/// The path of an option of the library's configurations, such as `training.warmup` for `warmup`: a key's, or that
-/// of a part of its value.
+/// The path of an option of the library's configurations, such as `training.warmup` for `warmup`. It is the path of a key
+/// or of a part of a key's value.
 pub fn path_of(option: &str) -> Option<&'static str> {
     let renamed = RENAMED.iter().find(|(library, _)| *library == option);
     let of_same_name = || {
@@ -52,11 +52,11 @@ pub fn key_of(option: &str) -> Option<&'static Key> {
     keys::of_path(path_of(option)?).map(|(key, _)| key)
 }
 
-/// Settings that can be changed for a model that has weights already.
+/// Settings that can be changed for a model that already has weights.
 const WITHOUT_WEIGHTS: [&str; 3] = ["dropout", "attention_dropout", "activation_dropout"];
 
 impl RunFile {
-    /// The configuration of the training. It is not validated.
+    /// The configuration of the training, not validated.
     pub fn training_config(&self) -> TrainingConfig {
         let training = &self.training;
         TrainingConfig {
@@ -85,25 +85,25 @@ impl RunFile {
         }
     }
 
-    /// The time after which the run ends.
+    /// The maximum training time.
     pub fn max_duration(&self) -> Option<Duration> {
-        // In range: `check` has seen it.
+        // In range, because `check` has checked it.
         let minutes = self.training.minutes?;
         Duration::try_from_secs_f64(minutes * 60.0).ok()
     }
 
     /// The longest time that one of several processes waits for the others.
     pub fn longest_wait(&self) -> Duration {
-        // In range: `check` has seen it.
+        // In range, because `check` has checked it.
         Duration::try_from_secs_f64(self.training.max_wait_minutes * 60.0).unwrap_or(Duration::MAX)
     }
 
-    /// The configuration of the model: the keys that are given, over those of the preset, or of `init`, the model
-    /// to start from. All keys of `[model]` are then set to it. The vocabularies have room for the special tokens
-    /// only, until the tokenizers are known; the configuration is not validated.
+    /// The configuration of the model: the given keys override the preset, or `init`, the model to start from. All keys of
+    /// `[model]` are then set to its values. The vocabularies have only the special tokens until the tokenizers are
+    /// known. The configuration is not validated.
     ///
     /// # Errors
-    /// When more than the dropout of `init` is to be changed.
+    /// When a key other than the dropout rates differs from `init`.
     pub fn resolve_model(
         &mut self,
         init: Option<&TransformerConfig>,
@@ -124,7 +124,7 @@ impl RunFile {
     }
 }
 
-/// The part of this tying that is possible with two vocabularies.
+/// The part of this weight tying that is possible with two vocabularies.
 fn of_separate_vocabularies(tying: WeightTying) -> WeightTying {
     match tying.ties_generator() {
         true => WeightTying::TargetGenerator,
@@ -144,7 +144,7 @@ fn only_dropout_differs(
             let [before, now] =
                 [before, now].map(|value| value.map_or("absent".into(), Value::to_string));
             let rule = format!(
-                "is {before} in the model of `init.model`, of which only dropout can differ"
+                "is {before} in the model of `init.model`, from which only dropout may differ"
             );
             return Err(values.refuse(key.path, now, rule));
         }
@@ -153,7 +153,7 @@ fn only_dropout_differs(
 }
 
 impl ModelKeys {
-    /// `base` with the keys that are given. All keys then have its values.
+    /// `base` with the given keys. All keys are then set to its values.
     fn resolve(&mut self, base: &TransformerConfig) -> Result<TransformerConfig, RunFileError> {
         let mut table = Table::try_from(base).map_err(of_model)?;
         table.extend(Table::try_from(&*self).map_err(of_model)?);
@@ -168,13 +168,13 @@ impl ModelKeys {
     }
 }
 
-/// The keys of a configuration, and those of its tokenizers.
+/// The keys of a configuration, including those that come from its tokenizers.
 fn keys_of(config: &TransformerConfig) -> Result<Table, RunFileError> {
     let mut keys = Table::try_from(config).map_err(of_model)?;
     let absent = ModelKeys::SECTION.keys.iter().map(|key| key.name);
     let absent: Vec<_> = absent.filter(|&name| !keys.contains_key(name)).collect();
     for name in absent {
-        // A configuration is written without some switches that have their defaults, but a run with all of them.
+        // A configuration omits some switches with default values, but a run file has all of them.
         let with_switch = |switch: bool| {
             let mut keys = keys.clone();
             keys.insert(name.to_owned(), switch.into());
@@ -188,7 +188,7 @@ fn keys_of(config: &TransformerConfig) -> Result<Table, RunFileError> {
     Ok(keys)
 }
 
-/// A number of a configuration that TOML cannot hold.
+/// The error about a value of a configuration that TOML cannot represent.
 fn of_model(error: impl Display) -> RunFileError {
     RunFileError::Value {
         subject: "`[model]`".to_owned(),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn given_keys_stand_over_the_preset_s() {
+    fn given_keys_override_the_preset() {
         let (mut file, values) = run(&["model.preset=tiny", "model.d_ff=32"]);
         let config = file.resolve_model(None, &values).unwrap();
         let expected = TransformerConfig {
@@ -236,7 +236,7 @@ mod tests {
             ..Preset::Tiny.config(4)
         };
         assert_eq!(config, expected);
-        // All keys are given now, and say the same.
+        // All keys are given now, with the same values.
         assert_eq!(file.model.d_model, Some(128));
         assert_eq!(file.resolve_model(None, &values).unwrap(), expected);
     }
@@ -265,7 +265,7 @@ mod tests {
         config.validate().unwrap();
     }
 
-    /// They are no keys of a run file.
+    /// They are not keys of a run file.
     #[test]
     fn tokens_are_those_of_the_model_to_start_from() {
         let init = TransformerConfig {
@@ -309,7 +309,7 @@ mod tests {
         let error = file.resolve_model(Some(&init), &values).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "--set model.d_ff=32: is 256 in the model of `init.model`, of which only dropout can differ"
+            "--set model.d_ff=32: is 256 in the model of `init.model`, from which only dropout may differ"
         );
     }
 }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 use transformer_train::data::{CorpusFile, CorpusFiles};
 
-/// Files of sentence pairs, in their order.
+/// Files of sentence pairs, in order.
 ///
-/// In TOML one of
+/// The forms in TOML:
 ///
 /// ```toml
 /// train = "pairs.tsv"
@@ -19,17 +19,17 @@ use transformer_train::data::{CorpusFile, CorpusFiles};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Corpora(pub Vec<CorpusEntry>);
 
-/// One corpus of several.
+/// A corpus with its weight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CorpusEntry {
-    /// Its pairs.
+    /// The file or files with its pairs.
     pub file: CorpusFile,
-    /// How often it stands in an epoch.
+    /// How often it occurs in an epoch.
     pub weight: f64,
 }
 
 impl From<CorpusFile> for CorpusEntry {
-    /// Once in an epoch.
+    /// The corpus once per epoch.
     fn from(file: CorpusFile) -> Self {
         Self { file, weight: 1.0 }
     }
@@ -54,7 +54,7 @@ impl Corpora {
     }
 }
 
-/// A corpus with names for its parts.
+/// A corpus as a table with named parts.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -92,7 +92,7 @@ fn entry(value: Value) -> Result<CorpusEntry, String> {
         _ => return Err(FORMS.into()),
     };
     if file.paths().iter().any(|path| path.as_os_str().is_empty()) {
-        return Err(format!("the name of a file is empty; {FORMS}"));
+        return Err(format!("a file name is empty; {FORMS}"));
     }
     let weight = table.weight.unwrap_or(1.0);
     match weight > 0.0 && weight.is_finite() {
@@ -186,10 +186,10 @@ mod tests {
                 "{ file = \"a\", weight = \"2\" }",
                 "expected a number; a corpus is",
             ),
-            ("\"\"", "the name of a file is empty"),
+            ("\"\"", "a file name is empty"),
             (
                 "[\"a\", { source = \"b\", target = \"\" }]",
-                "the name of a file is empty",
+                "a file name is empty",
             ),
         ] {
             let found = read(text).unwrap_err();

@@ -1,10 +1,10 @@
-//! Keys that have no effect beside another one: given together, they contradict each other.
+//! Keys that have no effect together with another key. Giving both is an error.
 
 use super::error::RunFileError;
 use super::keys::{self, RunFile};
 use super::values::Values;
 
-/// Keys beside which others have no effect: those, and what the key gives.
+/// Keys that make others ineffective: the key, the ineffective keys, and what the key sets.
 const OVERRULING: [(&str, &[&str], &str); 4] = [
     ("data.valid", &["data.hold_out"], "the validation pairs"),
     (
@@ -43,12 +43,12 @@ const OVERRULING: [(&str, &[&str], &str); 4] = [
 ];
 
 impl RunFile {
-    /// The key beside which another one has no effect.
+    /// The given key that makes the key `path` ineffective.
     pub(super) fn overruled_by(&self, path: &str) -> Option<&'static str> {
         self.overruling(path).map(|(key, _)| key)
     }
 
-    /// The key beside which another one has no effect, and what it gives.
+    /// The given key that makes the key `path` ineffective, and what it sets.
     fn overruling(&self, path: &str) -> Option<(&'static str, &'static str)> {
         let is_there = |key: &str| match key {
             "data.valid" => self.data.valid.is_some(),
@@ -61,10 +61,10 @@ impl RunFile {
         found.map(|(key, _, gives)| (key, gives))
     }
 
-    /// A key that is given must have an effect. A key with its default value is not given.
+    /// Checks that every given key has an effect. A key that only has its default value is not given.
     ///
     /// # Errors
-    /// The first key that has none, with the key that overrules it.
+    /// The first key without an effect, with the key that makes it ineffective.
     pub(super) fn check_effects(&self, values: &Values) -> Result<(), RunFileError> {
         for key in keys::all() {
             if let (Some(value), Some((other, gives))) =
@@ -72,7 +72,7 @@ impl RunFile {
             {
                 let path = key.path;
                 let rule = format!(
-                    "`{path}` has no effect beside `{other}`, which gives {gives}; leave out one of the two"
+                    "`{path}` has no effect together with `{other}`, which sets {gives}; remove one of the two"
                 );
                 return Err(values.refuse(path, value, rule));
             }

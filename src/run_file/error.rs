@@ -3,11 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-/// A file that was cut off lacks the end of this line.
+/// The last line of `run.toml`. A file that was cut off lacks the end of this line.
 pub(super) const LAST_LINE: &str =
     "# This is the last line: where it is missing, the file was cut off, and --resume refuses it.";
 
-/// A run file, a flag or a `--set` that describes no run.
+/// An error in a run file, a flag or a `--set`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunFileError {
@@ -16,7 +16,7 @@ pub enum RunFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// The system error.
         source: io::Error,
     },
     /// The file is not TOML.
@@ -31,7 +31,7 @@ pub enum RunFileError {
     },
     /// The `run.toml` of a run has lost its last line, and perhaps keys before it.
     #[error(
-        "{}: is cut off, and the run would go on with defaults; complete the file, and end it with the line `{}`",
+        "{}: is cut off, so that keys would get their defaults; complete the file, and end it with the line `{}`",
         path.display(),
         LAST_LINE
     )]
@@ -39,24 +39,24 @@ pub enum RunFileError {
         /// The file.
         path: PathBuf,
     },
-    /// There is no such key.
+    /// The key does not exist.
     #[error("{place}: unknown key `{key}`; {advice}")]
     UnknownKey {
         /// The file and line, or the argument.
         place: String,
         /// The key.
         key: String,
-        /// The key that was probably meant, or those that there are.
+        /// The key that was probably meant, or the existing keys.
         advice: String,
     },
-    /// There is no such section.
+    /// The section does not exist.
     #[error("{place}: unknown section `[{section}]`; {advice}")]
     UnknownSection {
         /// The file and line.
         place: String,
         /// The section.
         section: String,
-        /// The section that was probably meant, or those that there are.
+        /// The section that was probably meant, or the existing sections.
         advice: String,
     },
     /// A `--set` without a key and a value.
@@ -68,7 +68,7 @@ pub enum RunFileError {
     /// A value that a key cannot have.
     #[error("{subject}: {rule}")]
     Value {
-        /// The key and its value, with the place that gave it.
+        /// The key and its value, with the place that set it.
         subject: String,
         /// The rule for the value.
         rule: String,

@@ -1,4 +1,4 @@
-//! Keys of a run file, and the macro by which each of them is written once.
+//! Keys of a run file, and the macro that defines each key in one place.
 
 use toml::{Table, Value};
 
@@ -11,12 +11,12 @@ pub struct Key {
     pub name: &'static str,
     /// Its explanation, line by line.
     pub text: &'static [&'static str],
-    /// The flag of `transformer train` that sets it, too.
+    /// The flag of `transformer train` that also sets it.
     pub flag: Option<&'static str>,
 }
 
 impl Key {
-    /// Its value in a run; `None` where it is absent.
+    /// Its value in a run; `None` if it is absent.
     pub(super) fn of<'a>(&self, run: &'a Table) -> Option<&'a Value> {
         let section = self.path.split('.').next()?;
         run.get(section)?.get(self.name)
@@ -34,9 +34,9 @@ pub struct Section {
     pub keys: &'static [Key],
 }
 
-/// A section as a structure with a field for each key.
+/// Defines a section as a struct with a field per key.
 ///
-/// The comment of a field is documentation here, in `run.toml`, and in the guide.
+/// The comment of a field is its documentation here, in `run.toml` and in the guide.
 macro_rules! section {
     (@flag) => { None };
     (@flag $flag:literal) => { Some($flag) };

@@ -1,6 +1,6 @@
 //! Every key of a run file, in the order of the guide.
 //!
-//! The comments below are shown by `run.toml` and by docs/guide/config.md, word for word.
+//! `run.toml` and docs/guide/config.md contain the comments below, word for word.
 
 use std::path::PathBuf;
 
@@ -32,72 +32,73 @@ pub static SECTIONS: [Section; 8] = [
 ];
 
 section! {
-    /// The sentence pairs. Paths are relative to the directory in which the program is started, as those of flags are.
+    /// The sentence pairs. Paths are relative to the directory in which the program is started, like the paths of
+    /// flags.
     DataKeys, "data":
 
-    /// Pairs to train on, plain or gzip: `"FILE"` with a line `source<TAB>target` for each, or a list of
-    /// `"FILE"`, `{ file = "FILE" }` and `{ source = "FILE", target = "FILE" }`, two files that belong together line
-    /// by line. With `weight = 2.0` in the braces, a corpus stands twice in each epoch. The flags --data and
-    /// --parallel may be given together: both are read. Files are read more than once, so that they cannot be pipes.
-    /// Pairs with an empty side, or of more than 1 MiB, are left out and counted.
+    /// Training pairs, plain or gzip: `"FILE"` with one pair `source<TAB>target` per line, or a list of `"FILE"`,
+    /// `{ file = "FILE" }` and `{ source = "FILE", target = "FILE" }` (two parallel files). With `weight = 2.0` in the
+    /// braces, a corpus occurs twice in each epoch. The flags --data and --parallel can be combined. Files are read
+    /// more than once, so they cannot be pipes. Pairs with an empty side, or of more than 1 MiB, are skipped and
+    /// counted.
     train: Corpora = Corpora::default(), "--data";
 
-    /// Pairs to validate on, in the same forms, but without `weight`; absent: some of the others are held out.
+    /// Validation pairs, in the same forms, but without `weight`. Absent: some of the training pairs are held out.
     valid: Option<Corpora> = None, "--valid";
 
-    /// Distinct source sentences held out for validation where `valid` is absent; none of them is trained on, in any
-    /// of its translations. Absent: a tenth of them, at most 1000.
+    /// Number of distinct source sentences to hold out for validation if `valid` is absent. No translation of a
+    /// held-out sentence is trained on. Absent: a tenth of them, at most 1000.
     hold_out: Option<usize> = None, "--hold-out";
 
-    /// Pairs with more pieces than this on a side are left out.
+    /// Skip pairs with more pieces (subword tokens) than this on a side.
     max_pieces: usize = 128, "--max-pieces";
 
-    /// Pairs of which one side has more than this many times the pieces of the other are left out; absent: none are.
+    /// Skip pairs of which one side has more than this many times the pieces of the other. Absent: no limit.
     max_ratio: Option<f64> = None;
 
-    /// Whether pairs that are equal to one before them, on both sides, are left out.
+    /// Whether to skip pairs that are equal to an earlier pair on both sides.
     drop_duplicates: bool = false;
 }
 
 section! {
-    /// The vocabulary, which is learned from the training pairs, or read from files.
+    /// The vocabulary, which is learned from the training pairs or read from files.
     TokenizerKeys, "tokenizer":
 
-    /// How text is cut into pieces: `"bpe"` (byte-level byte-pair encoding), `"unigram"`, `"characters"`,
-    /// `"decomposed"` (characters, their accents apart), or `"words"` between white space.
+    /// Kind of tokenizer: `"bpe"` (byte-level byte-pair encoding), `"unigram"`, `"characters"`, `"decomposed"`
+    /// (characters, with separate accents), or `"words"` (separated by white space).
     kind: TokenizerKind = TokenizerKind::Bpe;
 
-    /// The kind of the target's tokenizer, where it is not the source's; the two vocabularies are then separate.
+    /// Kind of the target tokenizer, if it differs from the source. The two vocabularies are then separate.
     target_kind: Option<TokenizerKind> = None;
 
-    /// Pieces of a vocabulary, special tokens included; of characters or words the most frequent. A run that is
-    /// resumed keeps its vocabulary.
+    /// Vocabulary size in pieces, including special tokens. A vocabulary of characters or words has the most frequent
+    /// ones. A resumed run keeps its vocabulary.
     vocab_size: usize = 8000, "--vocab-size";
 
-    /// Whether source and target share one vocabulary. Absent: they do, unless `target_kind`, or `source_file` and
-    /// `target_file`, say otherwise.
+    /// Whether source and target share one vocabulary. Absent: yes, unless `target_kind`, or `source_file` and
+    /// `target_file`, are given.
     shared: Option<bool> = None;
 
-    /// A tokenizer for both sides, in Hugging Face's format (`tokenizer.json`); then none is trained, and neither kind
-    /// nor size may be given.
+    /// Tokenizer file for both sides, in Hugging Face's format (`tokenizer.json`). No tokenizer is then trained, and
+    /// neither kind nor size may be given.
     file: Option<PathBuf> = None;
 
-    /// The source's tokenizer, in Hugging Face's format, together with `target_file`, in place of kinds and size.
+    /// Tokenizer file for the source, in Hugging Face's format. It needs `target_file`, and replaces kind and size.
     source_file: Option<PathBuf> = None;
 
-    /// The target's tokenizer, in Hugging Face's format, together with `source_file`, in place of kinds and size.
+    /// Tokenizer file for the target, in Hugging Face's format. It needs `source_file`, and replaces kind and size.
     target_file: Option<PathBuf> = None;
 
-    /// The probability of dropping a merge of BPE (BPE dropout), drawn anew for each pair in each epoch; 0 for none.
+    /// Probability of dropping a BPE merge (BPE dropout), sampled again for each pair in each epoch; 0 is off.
     dropout: f64 = 0.0;
 }
 
 section! {
-    /// The model. A key that is absent has the value of `preset`. A `preset` that is given by a flag or `--set` replaces
-    /// all keys of this section in the file. Sizes of vocabularies and ids of special tokens are the tokenizer's.
+    /// The model. An absent key has the value of `preset`. A `preset` set by a flag or by `--set` replaces all keys of
+    /// this section in the file. Vocabulary sizes and ids of special tokens come from the tokenizer.
     ModelKeys, "model":
 
-    /// The size: `"tiny"`, `"multi30k"`, `"small"`, and the paper's `"base"` and `"big"` (Table 3). Absent: `"small"`,
+    /// Model size: `"tiny"`, `"multi30k"`, `"small"`, or the paper's `"base"` and `"big"` (Table 3). Absent: `"small"`,
     /// or the model of `init.model`.
     preset: Option<Preset> = None, "--preset";
 
@@ -107,93 +108,93 @@ section! {
     /// Attention heads.
     n_heads: Option<usize> = None;
 
-    /// The same of the decoder's layers; absent: n_heads.
+    /// Attention heads in the decoder. Absent: n_heads.
     decoder_n_heads: Option<usize> = None;
 
-    /// Heads of keys and values, each of which serves a group of heads of queries (grouped-query attention); absent: as
-    /// many as these.
+    /// Heads of keys and values, each shared by a group of query heads (grouped-query attention). Absent: the number of
+    /// query heads.
     n_kv_heads: Option<usize> = None;
 
-    /// Width of a head's queries and keys; absent: d_model / n_heads.
+    /// Width of a head's queries and keys. Absent: d_model / n_heads.
     d_k: Option<usize> = None;
 
-    /// Width of a head's values; absent: d_model / n_heads.
+    /// Width of a head's values. Absent: d_model / n_heads.
     d_v: Option<usize> = None;
 
     /// Inner width of the feed-forward network.
     d_ff: Option<usize> = None;
 
-    /// The same of the decoder's layers; absent: d_ff.
+    /// Inner width of the feed-forward network in the decoder. Absent: d_ff.
     decoder_d_ff: Option<usize> = None;
 
-    /// Layers of the encoder.
+    /// Encoder layers.
     n_encoder_layers: Option<usize> = None;
 
-    /// Layers of the decoder.
+    /// Decoder layers.
     n_decoder_layers: Option<usize> = None;
 
-    /// By what a position of the decoder reads the target before it: `"self-attention"`, or `"recurrence"`, the SSRU of
-    /// Marian's small models, whose steps do not grow with the length.
+    /// How a decoder position reads the earlier target tokens: `"self-attention"`, or `"recurrence"`, the SSRU of
+    /// Marian's small models, whose cost per step does not grow with the length.
     decoder_mixer: Option<Mixer> = None;
 
-    /// Where layer normalisation stands: `"post"`, after the residual, as in the paper, or `"pre"`, before each
-    /// sub-layer.
+    /// Placement of layer normalisation: `"post"` (after the residual connection, as in the paper) or `"pre"` (before
+    /// each sub-layer).
     norm: Option<NormPlacement> = None;
 
-    /// Whether each stack ends in one more layer normalisation; pre-norm stacks need it.
+    /// Whether each stack ends with one more layer normalisation. Pre-norm stacks need it.
     final_norm: Option<bool> = None;
 
-    /// Formula of layer normalisation: `"variance"`, `"unbiased-deviation"`, The Annotated Transformer's, or
-    /// `"root-mean-square"`, Llama's, without mean and shift.
+    /// Formula of layer normalisation: `"variance"`, `"unbiased-deviation"` (as in The Annotated Transformer), or
+    /// `"root-mean-square"` (RMSNorm, as in Llama, without mean and bias).
     layer_norm: Option<NormKind> = None;
 
     /// ε of layer normalisation.
     layer_norm_eps: Option<f64> = None;
 
-    /// Positions: `"sinusoidal"`, `{ learned = { max_len = 256 } }`, or with all sines before all cosines, as in Marian:
-    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2. A bias on the
-    /// scores of attention, by distance: `{ relative-bias = { buckets = 32, max_distance = 128 } }`, which is learned, as in
-    /// T5, and `"alibi"`, which is not. With `{ rotary = { base = 10000.0 } }` queries and keys are turned by their positions, as in
-    /// Llama.
+    /// Positional encoding: `"sinusoidal"`; `{ learned = { max_len = 256 } }`;
+    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }` (all sines before all cosines, as in Marian; M2M100
+    /// has `true` and 2); `{ relative-bias = { buckets = 32, max_distance = 128 } }` (a learned bias on attention
+    /// scores, as in T5); `"alibi"` (a fixed bias on attention scores); or `{ rotary = { base = 10000.0 } }` (queries
+    /// and keys rotated by their positions, as in Llama).
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.
     attention_bias: Option<bool> = None;
 
-    /// Whether scores of attention are divided by √d_k, as in the paper; T5's are not.
+    /// Whether attention scores are divided by √d_k, as in the paper. T5 does not scale them.
     attention_scale: Option<bool> = None;
 
     /// Whether the linear layers of the feed-forward network have biases.
     feed_forward_bias: Option<bool> = None;
 
-    /// Whether the generator has a bias.
+    /// Whether the generator (the output projection) has a bias.
     generator_bias: Option<bool> = None;
 
-    /// Whether the generator's input is divided by √d_model, as in T5 where its matrix is the embedding's.
+    /// Whether the generator's input is divided by √d_model, as in T5 with tied embeddings.
     generator_scale: Option<bool> = None;
 
     /// Whether embeddings are multiplied by √d_model.
     embedding_scale: Option<bool> = None;
 
-    /// Whether the sum of embedding and position is normed before dropout.
+    /// Whether the sum of embedding and position is normalised before dropout.
     embedding_norm: Option<bool> = None;
 
-    /// Which matrices are one: `"all"` (both embeddings and the generator, as in the paper), `"source-target"`,
-    /// `"target-generator"`, or `"none"`. Absent, with separate vocabularies: what a preset shares of target and
-    /// generator.
+    /// Weight tying: `"all"` (both embeddings and the generator, as in the paper), `"source-target"`,
+    /// `"target-generator"`, or `"none"`. Absent, with separate vocabularies: `"target-generator"` if the preset ties
+    /// the generator, else `"none"`.
     tying: Option<WeightTying> = None;
 
-    /// Non-linearity of the feed-forward network: `"relu"`, `"gelu"` or `"silu"`.
+    /// Activation function of the feed-forward network: `"relu"`, `"gelu"` or `"silu"`.
     activation: Option<Activation> = None;
 
-    /// Whether the feed-forward network has a gate, whose non-linearity this is: with `"silu"` SwiGLU, as in Llama, with
-    /// `"gelu"` GEGLU.
+    /// Whether the feed-forward network has a gate, to which `activation` is applied: `"silu"` gives SwiGLU, as in
+    /// Llama, and `"gelu"` gives GEGLU.
     gated: Option<bool> = None;
 
-    /// Dropout on the output of sub-layers, and on the sum of embedding and position.
+    /// Dropout on sub-layer outputs, and on the sum of embedding and position.
     dropout: Option<f64> = None;
 
-    /// Dropout on the attention weights.
+    /// Dropout on attention weights.
     attention_dropout: Option<f64> = None;
 
     /// Dropout inside the feed-forward network.
@@ -201,145 +202,146 @@ section! {
 }
 
 section! {
-    /// Starting from a model that is trained already (fine-tuning).
+    /// The trained model to start from (fine-tuning).
     InitKeys, "init":
 
-    /// Directory of the model to start from, ours or one of Hugging Face's. Its tokenizers and its configuration are
-    /// this run's: of `[model]` only dropout may differ, and of `[tokenizer]` only `dropout` may be given.
+    /// Directory of the model to start from, ours or Hugging Face's. The run uses its tokenizers and configuration: of
+    /// `[model]`, only the dropout rates may differ; of `[tokenizer]`, only `dropout` may be given.
     model: Option<PathBuf> = None, "--init";
 
-    /// Language of the sources, of a model that knows several: the name of its token, such as `"eng_Latn"`, `"en"` or
-    /// `"en_XX"`. Absent: as the model has it.
+    /// Source language of a multilingual model: the name of its token, such as `"eng_Latn"`, `"en"` or `"en_XX"`.
+    /// Absent: the model's setting.
     source_lang: Option<String> = None, "--source-lang";
 
-    /// Language of the targets, of a model that knows several. Absent: as the model has it.
+    /// Target language of a multilingual model. Absent: the model's setting.
     target_lang: Option<String> = None, "--target-lang";
 
-    /// Parameters that training does not change, by patterns of their names, such as `["encoder.*"]`; `*` stands for any
-    /// characters. Also without `model`: they then keep their first values.
+    /// Parameters to freeze, as patterns of their names, such as `["encoder.*"]`; `*` matches any characters. Without
+    /// `model`, frozen parameters keep their initial values.
     freeze: Vec<String> = Vec::new();
 
-    /// Whether the learning rate goes on after the updates of the run that made `model`, and does not begin anew.
-    /// `schedule`, `warmup` and `peak_rate` are those of this file.
+    /// Whether the learning rate schedule continues after the updates of the run that trained `model`, instead of
+    /// starting again. `schedule`, `warmup` and `peak_rate` are taken from this file.
     continue_schedule: bool = false;
 }
 
 section! {
-    /// The updates, their batches, and their learning rate.
+    /// Updates, batches and learning rate.
     TrainingKeys, "training":
 
-    /// Seed of everything random: weights, held-out pairs, order of batches, dropout.
+    /// Random seed for initial weights, held-out pairs, order of batches and dropout.
     seed: u64 = 0, "--seed";
 
-    /// Updates after which the run ends, counted from its beginning.
+    /// Number of updates, counted from the beginning of the run.
     updates: usize = 5000, "--updates";
 
-    /// Minutes after which the run ends, counted from the start of the command; absent: no limit.
+    /// Maximum training time in minutes, counted from the start of the command. Absent: no limit.
     minutes: Option<f64> = None, "--minutes";
 
-    /// Tokens of a batch, padding included, on each side.
+    /// Batch size in tokens on each side, including padding.
     batch_tokens: usize = 2048, "--batch-tokens";
 
-    /// Batches whose gradients make one update, each weighted by its tokens. They are of one epoch: its last update
-    /// has the batches that are left, which may be fewer. Several processes share them: each needs one.
+    /// Batches per update (gradient accumulation), each weighted by its tokens. An update never spans two epochs, so
+    /// the last update of an epoch may have fewer batches. Several processes share the batches of an update; each needs
+    /// at least one.
     batches_per_update: usize = 1, "--batches-per-update";
 
-    /// Course of the learning rate after the warm-up: `"noam"` or `"inverse_sqrt"` (two names of the paper's),
-    /// `"linear"` or `"cosine"` to zero at the last update, or `"constant"`.
+    /// Learning rate schedule after the warm-up: `"noam"` or `"inverse_sqrt"` (two names for the paper's), `"linear"`
+    /// or `"cosine"` (to zero at the last update), or `"constant"`.
     schedule: Schedule = Schedule::Noam;
 
-    /// Updates in which the learning rate rises, linearly.
+    /// Number of warm-up updates, in which the learning rate rises linearly.
     warmup: usize = 800, "--warmup";
 
-    /// Learning rate at the end of the warm-up; absent: the paper's, 1 / √(d_model · warmup).
+    /// Learning rate at the end of the warm-up. Absent: the paper's, 1 / √(d_model · warmup).
     peak_rate: Option<f64> = None, "--peak-rate";
 
-    /// Decay of the matrices, AdamW's, in each update by its learning rate times this.
+    /// Decoupled (AdamW) weight decay, applied to matrices only.
     weight_decay: f64 = 0.0;
 
-    /// ε of the label smoothing.
+    /// Label smoothing ε.
     label_smoothing: f64 = 0.1;
 
-    /// Norm to which the gradients of an update are scaled down; absent: they are not.
+    /// Maximum global gradient norm. Absent: no clipping.
     clip_norm: Option<f64> = None;
 
-    /// The precision of the products in training: `"f32"`, or `"bf16"`, which flex, ndarray and libtorch have, and
-    /// which is faster only on AMD's processors with AVX512-BF16 and, on libtorch, on those with AMX. Weights, moments
-    /// and all other numbers are f32 in either.
+    /// Precision of the matrix multiplications in training: `"f32"` or `"bf16"`. flex, ndarray and libtorch support
+    /// bf16, which is faster only on AMD processors with AVX512-BF16 and, on libtorch, on processors with AMX. Weights,
+    /// moments and all other values are in f32 in either case.
     precision: ProductPrecision = ProductPrecision::F32;
 
-    /// Updates in a row whose loss or gradients are not finite, and which are therefore skipped, that end the run.
+    /// Abort after this many consecutive updates with non-finite loss or gradients. Such updates are skipped.
     skip_limit: usize = 10;
 
-    /// Decay of an exponential moving average of the weights, such as 0.999, which is validated and kept in place of
-    /// the weights themselves; absent: none.
+    /// Decay of an exponential moving average of the weights, such as 0.999. The average is validated and kept instead
+    /// of the weights themselves. Absent: no average.
     ema_decay: Option<f64> = None;
 
-    /// Minutes that one of several processes waits for the others before it ends all of them with an error. A
-    /// validation must be shorter: the others wait for it.
+    /// Maximum time in minutes that one of several processes waits for the others before it ends all processes with an
+    /// error. A validation must be shorter, because the other processes wait for it.
     max_wait_minutes: f64 = 30.0;
 }
 
 section! {
-    /// What is measured on the validation pairs, and when that ends the run.
+    /// Metrics on the validation pairs, and early stopping.
     ValidationKeys, "validation":
 
-    /// Updates from one validation to the next; a checkpoint follows each.
+    /// Updates between validations. A checkpoint follows each validation.
     every: usize = 500, "--validate-every";
 
-    /// What is measured by translating, beside loss, perplexity and token accuracy: any of `"bleu"`, `"chrf"`,
-    /// `"exact_match"`, `"wer"` (100 − exact match: the share of lines that are not exactly right, such as the phones of
-    /// a word) and `"token_error_rate"` (edits for each token between spaces).
+    /// Metrics of the translations, in addition to loss, perplexity and token accuracy: any of `"bleu"`, `"chrf"`,
+    /// `"exact_match"`, `"wer"` (100 − exact match: the percentage of lines that are not exactly right, such as the
+    /// phones of a word) and `"token_error_rate"` (edits per token between spaces).
     metrics: Vec<TextMetric> = Vec::new();
 
-    /// Hypotheses of the beam search that translates; 1 is greedy decoding.
+    /// Beam size for the translations; 1 is greedy decoding.
     beam: usize = 1;
 
-    /// Validation pairs that are translated, the first ones; absent: all.
+    /// Number of validation pairs to translate, starting with the first. Absent: all.
     sentences: Option<usize> = None;
 
-    /// Translations that are shown at each validation.
+    /// Number of translations to print at each validation.
     samples: usize = 0;
 
-    /// The number by which one model is better than another, and the best is kept: `"loss"`, `"perplexity"`,
-    /// `"accuracy"`, or one of `metrics`.
+    /// Metric that selects the best model, which is kept: `"loss"`, `"perplexity"`, `"accuracy"`, or one of `metrics`.
     best_by: BestBy = BestBy::Loss;
 
-    /// Validations in a row without a better `best_by` after which the run ends; absent: it goes on.
+    /// Early stopping: the run ends after this many consecutive validations without a better `best_by`. Absent: no
+    /// early stopping.
     patience: Option<usize> = None;
 }
 
 section! {
-    /// The states of the run that are kept, to resume it and to average them.
+    /// The checkpoints to keep, for resuming the run and for averaging.
     CheckpointKeys, "checkpoint":
 
-    /// Updates between two checkpoints; absent: there is one after each validation only, as there is in any case.
+    /// Updates between additional checkpoints. Absent: checkpoints follow validations only.
     every_updates: Option<usize> = None;
 
-    /// Minutes after the last checkpoint when there is another one, to resume from; it is removed when there is a newer
-    /// one, and counts for the keys below only until then. Absent: none by time.
+    /// Minutes since the last checkpoint after which another one is written, to resume from. It is removed when there
+    /// is a newer checkpoint, and counts for the keys below only until then. Absent: no checkpoints by time.
     every_minutes: Option<f64> = None;
 
-    /// Checkpoints kept, the newest ones.
+    /// Number of newest checkpoints to keep.
     keep_last: usize = 2, "--keep-checkpoints";
 
-    /// Checkpoints kept besides, those of the best validations.
+    /// Number of checkpoints of the best validations to keep in addition.
     keep_best: usize = 0;
 
-    /// Checkpoints, the last ones, whose average is validated at the end of the run, and kept as the model if it is
-    /// better by `validation.best_by` (§6.1 of the paper); 0 for none.
+    /// Number of last checkpoints to average at the end of the run (§6.1 of the paper). The average is validated, and
+    /// kept as the model if it is better by `validation.best_by`; 0 is off.
     average_last: usize = 0;
 }
 
 section! {
-    /// Logs in the directory of the run, beside the lines or curves in the terminal.
+    /// Logs in the directory of the run, in addition to the lines or curves in the terminal.
     LogKeys, "log":
 
-    /// Whether training and validations are logged as lines of JSON in `log.jsonl`, of which `transformer curves` makes
+    /// Whether to log training and validations as JSON lines in `log.jsonl`, from which `transformer curves` draws
     /// pictures.
     json: bool = true;
 
-    /// Whether they are logged as event files in `tensorboard/`, which TensorBoard shows.
+    /// Whether to log training and validations as event files in `tensorboard/`, for TensorBoard.
     tensorboard: bool = false;
 }
 
@@ -366,15 +368,15 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// The values of the keys, section by section; absent ones are not there.
+    /// The values of the keys, section by section, without absent ones.
     pub(super) fn table(&self) -> Table {
-        // Each has been read as TOML.
+        // Every value has been read from TOML.
         Table::try_from(self).unwrap_or_default()
     }
 }
 
 impl Key {
-    /// Its value where nothing sets it; `None` where it is then absent.
+    /// Its default value; `None` if it is absent by default.
     pub fn default(&self) -> Option<Value> {
         self.of(&RunFile::default().table()).cloned()
     }
@@ -390,10 +392,10 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
     all().find(|key| key.path == path)
 }
 
-/// Keys whose values may be tables, whose parts are set by longer paths, such as `model.positions.learned.max_len`.
+/// Keys whose values may be tables. Longer paths, such as `model.positions.learned.max_len`, set a part of the table.
 const WITH_PARTS: [&str; 3] = ["model.positions", "data.train", "data.valid"];
 
-/// The key of a path, and the part of its value that the path goes on to.
+/// The key of a path, and the rest of the path, which names a part of the key's value.
 pub(super) fn of_path(path: &str) -> Option<(&'static Key, &str)> {
     let part = |key: &'static Key| {
         let part = path.strip_prefix(key.path)?.strip_prefix('.')?;
@@ -411,7 +413,7 @@ mod tests {
 
     use super::*;
 
-    /// A field that a model's configuration gets later must not be forgotten here.
+    /// A new field of a model's configuration must not be forgotten here.
     #[test]
     fn every_field_of_a_model_s_configuration_is_a_key_or_the_tokenizer_s() {
         let config = TransformerConfig {
@@ -453,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_goes_on_below_keys_with_parts_only() {
+    fn only_keys_with_parts_have_longer_paths() {
         let found = |path| of_path(path).map(|(key, part)| (key.path, part));
         assert_eq!(found("training.updates"), Some(("training.updates", "")));
         assert_eq!(

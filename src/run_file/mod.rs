@@ -1,15 +1,17 @@
-//! The file that describes a run of `transformer train`: its keys, and how their values come together.
+//! The run file of `transformer train`: its keys, and how their values are combined.
 //!
-//! | file | has |
+//! | file | contents |
 //! |---|---|
-//! | `keys` | every key: its name, type and default, and the text that the guide and `run.toml` show |
-//! | `types` | the error for a value of another type than the key's |
-//! | `values` | the values given by a file, by flags, by `--set`, each with the place that gave it |
-//! | `unknown` | keys and sections that there are not, and those that were probably meant |
-//! | `rules` | the rules for values, and combinations that contradict each other |
-//! | `effects` | keys that have no effect beside another one |
+//! | `keys` | every key: its name, type, default, and the text in the guide and in `run.toml` |
+//! | `key` | the types of keys and sections, and the macro that defines them |
+//! | `types` | the error for a value of the wrong type |
+//! | `values` | the values from a file, from flags and from `--set`, each with the place that set it |
+//! | `unknown` | errors for unknown keys and sections, with those that were probably meant |
+//! | `rules` | the rules for values and for their combinations |
+//! | `effects` | keys that have no effect together with another key |
+//! | `choices`, `corpora`, `preset` | the types of some values |
 //! | `configs` | the library's configurations of a run |
-//! | `text` | `run.toml`, and the guide's tables |
+//! | `text` | the text of `run.toml`, and the tables of the guide |
 
 mod choices;
 mod configs;
@@ -42,15 +44,14 @@ pub use preset::Preset;
 pub use text::reference;
 pub use values::{Values, read_of_run};
 
-/// The file in the directory of a run that describes it, key by key.
+/// The file in the directory of a run that has every key of the run.
 pub const RUN_FILE: &str = "run.toml";
 
 impl RunFile {
-    /// The run that the values describe; keys that have none have their defaults.
+    /// The run that the values describe. Keys without a value have their defaults.
     ///
     /// # Errors
-    /// The first value of the wrong type, out of range, or in contradiction to another, by the place that gave
-    /// it.
+    /// The first value that has the wrong type, is out of range, or contradicts another value, with the place that set it.
     pub fn read(values: &Values) -> Result<Self, RunFileError> {
         let mut run = Self::default();
         let mut given = Table::new();
@@ -62,7 +63,7 @@ impl RunFile {
                 };
                 keys.insert(key.name.to_owned(), value.clone());
                 given.insert(section.name.to_owned(), keys.clone().into());
-                // The values before this one have been read.
+                // The values before this one have been read without an error.
                 let read = given.clone().try_into();
                 run = read.map_err(|error: toml::de::Error| {
                     values.refuse(key.path, value, types::rule(key, error.message()))
@@ -74,7 +75,7 @@ impl RunFile {
         Ok(run)
     }
 
-    /// The keys of `[data]` that have another value than in `before`.
+    /// The keys of `[data]` whose values differ from `before`.
     pub fn other_data(&self, before: &Self) -> Vec<&'static str> {
         let [now, before] = [self, before].map(Self::table);
         let keys = DataKeys::SECTION.keys.iter();
@@ -84,7 +85,7 @@ impl RunFile {
 }
 
 impl DataKeys {
-    /// The files that a run names: of the pairs to train on, and of those to validate on.
+    /// The files of training pairs and of validation pairs that a run names.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let corpora = [Some(&self.train), self.valid.as_ref()];
         let corpora = corpora.into_iter().flatten();

@@ -1,6 +1,6 @@
-//! Rules for values, beyond their type, and combinations that contradict each other. The ranges that the library
-//! checks (`TrainingConfig::validate`, `TransformerConfig::validate`) are not repeated here; for beams and
-//! vocabularies, `DecodeOptions::validate` and `TokenizerConfig::validate` are called.
+//! Rules for values beyond their types, and for combinations of values. Ranges that the library checks
+//! (`TrainingConfig::validate`, `TransformerConfig::validate`) are not repeated here. For beams and vocabularies,
+//! `DecodeOptions::validate` and `TokenizerConfig::validate` are called.
 
 use toml::Value;
 use transformer_core::DecodeOptions;
@@ -15,11 +15,11 @@ use super::error::RunFileError;
 use super::keys::{self, RunFile, TokenizerKeys};
 use super::values::Values;
 
-/// The most minutes of a run, nearly two thousand years: no clock adds much more to the time of day.
+/// The maximum number of minutes of a run, nearly two thousand years. Clocks cannot add much more to the current time.
 const MOST_MINUTES: f64 = 1e9;
 
 impl TokenizerKeys {
-    /// Whether there is one vocabulary for both sides.
+    /// Whether both sides share one vocabulary.
     pub fn is_shared(&self) -> bool {
         self.shared.unwrap_or(!self.names_two())
     }
@@ -45,7 +45,7 @@ impl Rules {
 
 impl RunFile {
     /// # Errors
-    /// The first rule that is broken, by the place that gave the value.
+    /// The first broken rule, with the place that set the value.
     pub(super) fn check(&self, values: &Values) -> Result<(), RunFileError> {
         self.check_effects(values)?;
         let mut rules = Rules::default();
@@ -61,7 +61,7 @@ impl RunFile {
         };
         let value = keys::find(path).and_then(|key| key.of(&self.table()).cloned());
         let value = match value {
-            // As a flag has them.
+            // As they are written on the command line.
             Some(Value::Float(number)) => number.to_string(),
             Some(Value::String(name)) if path.ends_with("_lang") => name,
             value => value.map_or(String::new(), |value| value.to_string()),
@@ -74,7 +74,7 @@ impl RunFile {
         rules.require(
             "training.batch_tokens",
             training.batch_tokens > 1,
-            "must be at least 2, for a piece and the token that ends it",
+            "must be at least 2, for a piece and the end-of-sentence token",
         );
         let in_time = |minutes: f64| minutes > 0.0 && minutes <= MOST_MINUTES;
         let rule = format!("must be above 0, and at most {MOST_MINUTES}");
@@ -104,7 +104,7 @@ impl RunFile {
         rules.require(
             "data.hold_out",
             data.hold_out != Some(0),
-            "must be at least 1; to hold out none, give --valid FILE instead",
+            "must be at least 1; to hold out none, use --valid FILE instead",
         );
         rules.require("data.max_pieces", data.max_pieces > 0, "must be at least 1");
         let is_ratio = |ratio: f64| ratio >= 1.0 && ratio.is_finite();
@@ -141,12 +141,12 @@ impl RunFile {
         rules.require(
             "tokenizer.source_file",
             has_target || !has_source,
-            "needs `tokenizer.target_file` beside it",
+            "needs `tokenizer.target_file`, too",
         );
         rules.require(
             "tokenizer.target_file",
             has_source || !has_target,
-            "needs `tokenizer.source_file` beside it",
+            "needs `tokenizer.source_file`, too",
         );
         let shared = tokenizer.is_shared();
         rules.require(
@@ -161,7 +161,7 @@ impl RunFile {
         );
     }
 
-    /// The vocabulary of tokenizers that are to be trained.
+    /// Checks the vocabulary size of tokenizers that are trained.
     fn check_vocabulary(&self, rules: &mut Rules) {
         let path = "tokenizer.vocab_size";
         if self.overruled_by(path).is_some() {
@@ -177,7 +177,7 @@ impl RunFile {
                     "must be at least {MIN_VOCAB_SIZE}, for the special tokens and the 256 bytes"
                 ),
                 Err(TokenizerError::VocabWithoutText { .. }) => format!(
-                    "must be at least {}, for the special tokens and a token of text",
+                    "must be at least {}, for the special tokens and one other token",
                     SPECIAL_TOKENS.len() + 1
                 ),
                 Err(TokenizerError::VocabTooLarge { .. }) => {
@@ -189,7 +189,7 @@ impl RunFile {
         }
     }
 
-    /// Checks the model's keys as far as possible before its preset is known.
+    /// Checks the keys of the model as far as possible before the preset is applied.
     fn check_model(&self, rules: &mut Rules) {
         let (init, model) = (&self.init, &self.model);
         for (path, is_given) in [
@@ -202,20 +202,20 @@ impl RunFile {
         }
         if let Some(directory) = &init.model {
             let directory = directory.display();
-            let rule = format!("has no effect: the model is that of `init.model`, {directory}");
+            let rule = format!("has no effect: the model is read from `init.model`, {directory}");
             rules.require("model.preset", model.preset.is_none(), rule);
         }
         rules.require(
             "model.positions",
             model.positions != Some(Positions::Learned { max_len: 1 }),
-            "must be 2 or more positions, for a piece and the token that ends it",
+            "must have at least 2 positions, for a piece and the end-of-sentence token",
         );
         let separate = !self.tokenizer.is_shared() && init.model.is_none();
         let ties = model.tying.is_some_and(WeightTying::ties_source_target);
         rules.require(
             "model.tying",
             !(separate && ties),
-            "shares source and target embeddings, whose vocabularies are separate; see `tokenizer.shared`",
+            "ties source and target embeddings, whose vocabularies are separate; see `tokenizer.shared`",
         );
     }
 

@@ -5,12 +5,12 @@ use super::key::Section;
 use super::keys::{RunFile, SECTIONS};
 
 const HEADER: &str = "\
-# The run of this directory: every key, with its value.
-# `transformer train --resume --out DIR` goes on with it, from any directory: the pairs are here, too.
+# Every key of the run in this directory, with its value.
+# `transformer train --resume --out DIR` resumes the run from any directory, because its pairs are saved here, too.
 ";
 
 impl RunFile {
-    /// The text of `run.toml`, which reads as the same run. Keys without an effect are not in it.
+    /// The text of `run.toml`, which is read as the same run. Keys without an effect are comments.
     pub fn to_toml(&self) -> String {
         let mut text = HEADER.to_owned();
         let values = self.table();
@@ -22,7 +22,9 @@ impl RunFile {
                 text.push('\n');
                 comment(&mut text, key.text);
                 text += &match (self.overruled_by(key.path), key.of(&values)) {
-                    (Some(other), _) => format!("# {} has no effect beside {other}\n", key.name),
+                    (Some(other), _) => {
+                        format!("# {} has no effect together with {other}\n", key.name)
+                    }
                     (None, Some(value)) => format!("{} = {value}\n", key.name),
                     (None, None) => format!("# {} is absent\n", key.name),
                 };
@@ -41,7 +43,7 @@ fn comment(text: &mut String, lines: &[&str]) {
     }
 }
 
-/// Every key, section by section, as Markdown: a part of docs/guide/config.md, word for word.
+/// Every key, section by section, as Markdown. docs/guide/config.md contains this text, word for word.
 pub fn reference() -> String {
     let sections: Vec<_> = SECTIONS.iter().map(section).collect();
     sections.join("\n")

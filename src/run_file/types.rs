@@ -1,4 +1,4 @@
-//! The error for a value of another type than the key's.
+//! The error for a value of the wrong type.
 
 use toml::Value;
 use transformer_train::metrics::TextMetric;
@@ -9,15 +9,15 @@ use super::values::nested;
 
 const POSITIONS: &str = "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }";
 
-/// The rule for the values of a key, given the parser's error about a wrong one.
+/// The rule for the values of a key, given the parser's error about a wrong value.
 pub(super) fn rule(key: &Key, error: &str) -> String {
-    // Of most types, also the error about a string that none of the values is: it says what they are.
+    // For most types, the error about a wrong string lists the possible values.
     let probe = nested(key.path, Value::String(String::new())).try_into::<RunFile>();
     let probe = probe.err();
     let expected = probe.as_ref().map_or(error, |error| error.message());
     let expected = expected.rsplit_once("expected ");
     match (key.path, expected.map_or(error, |(_, expected)| expected)) {
-        // They read every value themselves.
+        // These keys have their own error messages.
         ("data.train" | "data.valid", _) => error.to_owned(),
         ("model.positions", _) => POSITIONS.to_owned(),
         ("validation.metrics", _) => {
@@ -39,7 +39,7 @@ pub(super) fn rule(key: &Key, error: &str) -> String {
     }
 }
 
-/// The rule for a list. A shell removes double quotes, and leaves a value that is no TOML, but a string.
+/// The rule for a list. A shell removes double quotes, so that the value is not TOML and is read as a string.
 fn list(key: &Key, error: &str, of: &str, example: &str) -> String {
     let in_a_shell = match error.starts_with("invalid type: string \"[") {
         true => format!(", in a shell --set '{}={example}'", key.path),

@@ -1,4 +1,4 @@
-//! Errors about keys and sections that there are not, with those that were probably meant.
+//! Errors about unknown keys and sections, with those that were probably meant.
 
 use strsim::damerau_levenshtein;
 
@@ -6,7 +6,7 @@ use super::error::RunFileError;
 use super::key::{Key, Section};
 use super::keys::{self, SECTIONS};
 
-/// Keys of a model's configuration that are the tokenizer's.
+/// Keys of a model's configuration that come from the tokenizer.
 const OF_TOKENIZER: [&str; 6] = [
     "model.src_vocab_size",
     "model.tgt_vocab_size",
@@ -16,7 +16,7 @@ const OF_TOKENIZER: [&str; 6] = [
     "model.excluded_tokens",
 ];
 
-/// Names that keys have in other systems. Similar names need not be here.
+/// Names of keys in other systems. Names similar to ours need not be listed.
 const OTHER_NAMES: [(&str, &str); 28] = [
     ("lr", "training.peak_rate"),
     ("max_lr", "training.peak_rate"),
@@ -48,18 +48,18 @@ const OTHER_NAMES: [(&str, &str); 28] = [
     ("early_stopping", "validation.patience"),
 ];
 
-/// The error about a path that is no key's.
+/// The error about a path that is not a key.
 pub(super) fn unknown_key(place: String, path: &str) -> RunFileError {
     if path.is_empty() {
         return RunFileError::Value {
             subject: place,
-            rule: "the key is empty; keys are such as `training.updates`".into(),
+            rule: "the key is empty; an example of a key is `training.updates`".into(),
         };
     }
     if OF_TOKENIZER.contains(&path) {
         return RunFileError::Value {
             subject: format!("{place}: `{path}`"),
-            rule: "is not set here: it is the tokenizer's".into(),
+            rule: "cannot be set: it comes from the tokenizer".into(),
         };
     }
     if let Some(section) = section(path) {
@@ -75,7 +75,7 @@ pub(super) fn unknown_key(place: String, path: &str) -> RunFileError {
     }
 }
 
-/// The error about a section that is unknown.
+/// The error about an unknown section.
 pub(super) fn unknown_section(place: String, name: &str) -> RunFileError {
     let distance = |section: &&Section| damerau_levenshtein(name, section.name);
     let nearest = SECTIONS.iter().min_by_key(distance);
@@ -90,13 +90,13 @@ pub(super) fn unknown_section(place: String, name: &str) -> RunFileError {
     }
 }
 
-/// The error about a section that is given a value.
+/// The error about a section that is set to a value.
 pub(super) fn is_table(place: &str, section: &Section) -> RunFileError {
     let name = section.name;
     let first = section.keys.first().map_or("", |key| key.path);
     RunFileError::Value {
         subject: format!("{place}: `{name}`"),
-        rule: format!("is a table, `[{name}]`, whose keys have values, such as `{first}`"),
+        rule: format!("is a table, `[{name}]`; set one of its keys, such as `{first}`"),
     }
 }
 
@@ -105,10 +105,10 @@ pub(super) fn section(name: &str) -> Option<&'static Section> {
     SECTIONS.iter().find(|section| section.name == name)
 }
 
-/// The keys that were probably meant: by their names elsewhere, or the nearest ones.
+/// The keys that were probably meant: those with this name in other systems, or the most similar ones.
 ///
-/// Nearest is the fewest letters to change. To write the right name in the wrong section, or in none, counts
-/// as two.
+/// Similarity is the number of letters to change. The right name in the wrong section, or without a section, counts as two
+/// letters.
 fn meant(path: &str) -> Option<String> {
     let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
     let elsewhere = OTHER_NAMES.iter().filter(|(other, _)| *other == name);
@@ -129,7 +129,7 @@ fn meant(path: &str) -> Option<String> {
     Some(quoted(nearest.map(|key| key.path)))
 }
 
-/// The most letters in which a name differs from the one that was meant.
+/// The maximum number of letters by which a name differs from the intended one.
 fn most_edits(name: &str) -> usize {
     (name.chars().count() / 2).max(2)
 }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_near_none_gets_the_names_that_there_are() {
+    fn a_name_that_is_similar_to_none_gets_a_list_of_names() {
         for (unknown, expected) in [
             (
                 "log.zzz",
@@ -198,11 +198,11 @@ mod tests {
             ),
             (
                 "",
-                "run.toml: line 1: the key is empty; keys are such as `training.updates`",
+                "run.toml: line 1: the key is empty; an example of a key is `training.updates`",
             ),
             (
                 "training",
-                "run.toml: line 1: `training`: is a table, `[training]`, whose keys have values, such as `training.seed`",
+                "run.toml: line 1: `training`: is a table, `[training]`; set one of its keys, such as `training.seed`",
             ),
         ] {
             let error = unknown_key("run.toml: line 1".into(), unknown);

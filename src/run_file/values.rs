@@ -1,4 +1,4 @@
-//! The values that a file, flags and `--set` give to keys, each with the place that gave it.
+//! The values of keys from a file, from flags and from `--set`, each with the place that set it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -17,7 +17,7 @@ use super::keys;
 use super::unknown::{is_table, section, unknown_key, unknown_section};
 use crate::process::read_regular;
 
-/// The key whose value replaces those of its section that were given before it.
+/// The key whose value replaces the values of its section from lower places.
 const PRESET: &str = "model.preset";
 
 /// Values for keys.
@@ -28,17 +28,17 @@ pub struct Values {
 
 #[derive(Debug, Clone)]
 struct Given {
-    /// `None` takes the key back to its default.
+    /// `None` restores the key's default.
     value: Option<Value>,
     origin: Origin,
 }
 
-/// The place that gave a value.
+/// The place that set a value.
 #[derive(Debug, Clone)]
 enum Origin {
     File {
         path: PathBuf,
-        /// From 1.
+        /// The line, from 1.
         line: usize,
     },
     Flag(&'static str),
@@ -50,7 +50,7 @@ impl Values {
     /// The values of a TOML file.
     ///
     /// # Errors
-    /// When the file cannot be read, is not TOML, or has a key that is unknown.
+    /// When the file cannot be read, is not TOML, or has an unknown key.
     pub fn from_file(path: &Path) -> Result<Self, RunFileError> {
         match is_standard_stream(path) {
             true => {
@@ -64,7 +64,8 @@ impl Values {
     /// The values of the `run.toml` of a run, which may have been edited by hand.
     ///
     /// # Errors
-    /// Also when the file has lost its end, and with it keys, which would have their defaults again.
+    /// As for [`from_file`](Self::from_file). Also when the end of the file is missing, because the missing keys would get
+    /// their defaults.
     pub fn from_file_of_run(path: &Path) -> Result<Self, RunFileError> {
         let text = read_of_run(path).map_err(|source| RunFileError::Io {
             path: path.to_owned(),
@@ -77,7 +78,7 @@ impl Values {
         }
         let mut values = Self::parse(path, &text)?;
         if values.is_given("data.valid") {
-            // Earlier versions wrote it, though it had no effect.
+            // Earlier versions wrote this key, though it had no effect.
             values.given.remove("data.hold_out");
         }
         Ok(values)
@@ -104,11 +105,11 @@ impl Values {
         Ok(values)
     }
 
-    /// The values of `KEY=VALUE` arguments. A value is TOML, or else a string; an empty one takes the key back to
-    /// its default.
+    /// The values of `KEY=VALUE` arguments. A value that is not TOML is read as a string. An empty value restores the key's
+    /// default.
     ///
     /// # Errors
-    /// The first argument that has not this form or names an unknown key.
+    /// The first argument that does not have this form or names an unknown key.
     pub fn from_settings(settings: &[String]) -> Result<Self, RunFileError> {
         let mut values = Self::default();
         for text in settings {
@@ -130,17 +131,17 @@ impl Values {
         Ok(values)
     }
 
-    /// Adds the value that the key's flag gives.
+    /// Adds the value of the key's flag.
     ///
     /// # Errors
-    /// When the key is unknown, or TOML has no such value: an integer above 2⁶³ - 1, a path that is not UTF-8.
+    /// When the key is unknown, or TOML cannot represent the value: an integer above 2⁶³ - 1, a path that is not UTF-8.
     pub fn set_by_flag(&mut self, path: &str, value: impl Serialize) -> Result<(), RunFileError> {
         let key = keys::find(path).ok_or_else(|| unknown_key("flags".into(), path))?;
         let flag = key.flag.unwrap_or(key.path);
         let value = Value::try_from(value).map_err(|error| RunFileError::Value {
             subject: flag.into(),
             rule: format!(
-                "{error}; a whole number is at most {}, and a path is UTF-8",
+                "{error}; whole numbers are at most {}, and paths must be UTF-8",
                 i64::MAX
             ),
         })?;
@@ -152,10 +153,10 @@ impl Values {
         Ok(())
     }
 
-    /// These values, and those of `lower` for keys that have none here.
+    /// These values, and the values of `lower` for keys without a value here.
     ///
-    /// A preset here replaces the whole model of `lower`: else the keys of a file, or of a run's `run.toml`,
-    /// would leave nothing of it.
+    /// A preset here replaces the whole model of `lower`. Otherwise the keys of a file, or of a run's `run.toml`, would
+    /// override every value of the preset.
     pub fn over(self, mut lower: Self) -> Self {
         if self.given.contains_key(PRESET) {
             lower.given.retain(|path, _| !path.starts_with("model."));
@@ -169,12 +170,12 @@ impl Values {
         self.value(path).is_some()
     }
 
-    /// The value of a key whose value is text, if it has one.
+    /// The value of a key, if it is a string.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.value(path)?.as_str()
     }
 
-    /// The flag that gave a key its value.
+    /// The flag that set a key.
     pub fn flag(&self, path: &str) -> Option<&'static str> {
         match self.given.get(path)?.origin {
             Origin::Flag(flag) => Some(flag),
@@ -182,7 +183,7 @@ impl Values {
         }
     }
 
-    /// A key and its value, with the place that gave it: the beginning of an error about it.
+    /// A key and its value, with the place that set it: the beginning of an error message.
     pub fn subject(&self, path: &str, value: impl Display) -> String {
         let Some(Given {
             value: as_given,
@@ -195,7 +196,7 @@ impl Values {
             Origin::Flag(flag) => format!("{flag} {value}"),
             Origin::Setting(text) => format!("--set {text}"),
             Origin::File { path: file, line } => {
-                // As it is written: 1e99, not its hundred digits.
+                // As it is written: 1e99 instead of a hundred digits.
                 let value = as_given
                     .as_ref()
                     .map_or(value.to_string(), Value::to_string);
@@ -204,7 +205,7 @@ impl Values {
         }
     }
 
-    /// The file and line, or the argument, that gave a key its value, with a colon; empty for flags and defaults.
+    /// The file and line, or the argument, that set a key, with a colon; empty for flags and defaults.
     pub fn place(&self, path: &str) -> String {
         match self.given.get(path).map(|given| &given.origin) {
             Some(Origin::Setting(text)) => format!("--set {text}: "),
@@ -213,7 +214,7 @@ impl Values {
         }
     }
 
-    /// The value that a key is given.
+    /// The given value of a key.
     pub(super) fn value(&self, path: &str) -> Option<&Value> {
         self.given.get(path)?.value.as_ref()
     }
@@ -227,7 +228,7 @@ impl Values {
     }
 }
 
-/// Bytes of a description of a run, at most: a device may have no end.
+/// The maximum number of bytes of a run file, because a device may have no end.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The text of an input, which may be a pipe.
@@ -245,21 +246,21 @@ fn read(path: &Path, input: io::Result<impl Read>) -> Result<String, RunFileErro
     })
 }
 
-/// The text of the `run.toml` of a run, which is read only where it is a file: a pipe would be waited for, and a device may
-/// have no end. The other files of a run are read so by transformer-train.
+/// The text of the `run.toml` of a run. It must be a regular file, because a pipe could block the program, and a device may
+/// have no end. transformer-train reads the other files of a run in the same way.
 ///
 /// # Errors
-/// When it is of another kind, or cannot be read.
+/// When it is not a regular file, or cannot be read.
 pub fn read_of_run(path: &Path) -> io::Result<String> {
     String::from_utf8(read_regular(path)?).map_err(io::Error::other)
 }
 
-/// Whether a file has its last line, wherever an editor may have moved it.
+/// Whether a file has its last line, which an editor may have moved.
 pub(super) fn is_whole(text: &str) -> bool {
     text.lines().any(|line| line.trim_end() == LAST_LINE)
 }
 
-/// A file that is being read.
+/// A file while it is read.
 struct File<'a> {
     path: &'a Path,
     text: &'a str,
@@ -312,7 +313,7 @@ impl File<'_> {
     }
 }
 
-/// Names below a key, at most; the deepest has two.
+/// The maximum number of names below a key; real keys have at most two.
 const MAX_PARTS: usize = 8;
 
 /// The value at a path below a key: `a.b` and 1 are `{ a = { b = 1 } }`.
@@ -326,7 +327,7 @@ pub(super) fn nested(below: &str, value: Value) -> Value {
     })
 }
 
-/// The value of a `--set`, which `place` is.
+/// The value of a `--set`, which `place` names.
 fn toml_or_text(text: &str, place: &str) -> Result<Value, RunFileError> {
     match DeValue::parse(text) {
         Ok(value) => owned(value, || place.to_owned()),
@@ -334,7 +335,7 @@ fn toml_or_text(text: &str, place: &str) -> Result<Value, RunFileError> {
     }
 }
 
-/// A value that was parsed, unless it is a number that cannot be held.
+/// A parsed value, unless it is a number that is out of range.
 fn owned(
     value: Spanned<DeValue<'_>>,
     subject: impl FnOnce() -> String,
@@ -391,7 +392,7 @@ mod tests {
             ),
             (
                 "=3",
-                "--set =3: the key is empty; keys are such as `training.updates`",
+                "--set =3: the key is empty; an example of a key is `training.updates`",
             ),
             (
                 "model.d_modle=3",
@@ -407,16 +408,16 @@ mod tests {
             ),
             (
                 "training=3",
-                "--set training=3: `training`: is a table, `[training]`, whose keys have values, such as `training.seed`",
+                "--set training=3: `training`: is a table, `[training]`; set one of its keys, such as `training.seed`",
             ),
             (
                 "model.src_vocab_size=3",
-                "--set model.src_vocab_size=3: `model.src_vocab_size`: is not set here: it is the tokenizer's",
+                "--set model.src_vocab_size=3: `model.src_vocab_size`: cannot be set: it comes from the tokenizer",
             ),
         ] {
             assert_eq!(settings(&[text]).unwrap_err().to_string(), expected);
         }
-        // One of 120 000 tables, one in the other, would overflow the stack.
+        // 120 000 nested tables would overflow the stack.
         let deep = format!("model.positions{}=1", ".a".repeat(120_000));
         let error = settings(&[&deep]).unwrap_err().to_string();
         assert!(error.contains("unknown key"), "{}", &error[..200]);
@@ -440,7 +441,7 @@ mod tests {
         assert_eq!(run.training.warmup, 800);
     }
 
-    /// Every key, given a value of a type that it has not.
+    /// Every key is given a value of a wrong type.
     #[test]
     fn a_value_of_another_type_is_refused_in_plain_words() {
         for (text, rule) in [
@@ -491,7 +492,7 @@ mod tests {
                 "init.freeze=encoder.*",
                 "must be a list of strings, such as [\"encoder.*\"]",
             ),
-            // A list as a shell passes it on without quotes around it.
+            // A list as a shell passes it without quotes around it.
             (
                 "init.freeze=[encoder.*]",
                 "must be a list of strings, such as [\"encoder.*\"], in a shell --set 'init.freeze=[\"encoder.*\"]'",

@@ -166,7 +166,7 @@ fn sizes_that_do_not_agree_are_refused() {
         vocab["▁one▁more"] = json!(2284)
     });
     let problem = refused(copy.path(), "vocab.json");
-    assert_eq!(problem, "2285 tokens for a model that knows 2284");
+    assert_eq!(problem, "2285 tokens, but the model's vocabulary has 2284");
     // A vocabulary of another, smaller model.
     let copy = copied("marian-en-fr");
     let other = super::directory("marian-multi").join("vocab.json");

@@ -71,7 +71,8 @@ fn a_language_that_the_model_lacks_is_named_once() {
         .lines()
         .filter(|line| line.contains("<unk>"))
         .collect();
-    let expected = "standard input: line 2: the model has no token `>>tlh<<` and reads <unk> in its place; it has ";
+    let expected =
+        "standard input: line 2: the model has no token `>>tlh<<` and reads <unk> instead; it has ";
     let [warning] = warnings[..] else {
         panic!("{error}");
     };
@@ -153,7 +154,7 @@ fn a_model_of_no_pretrained_family_is_refused_by_its_file_before_anything_is_wri
     let out = folder.path().join("hf");
     let error = fails(with_model("export", &model).arg("--out").arg(&out));
     let expected = format!(
-        "error: {}: `positions` is \"sinusoidal\", which no model of Hugging Face's has",
+        "error: {}: `positions` is \"sinusoidal\", which no supported Hugging Face model type has",
         model.join("config.json").display()
     );
     assert!(error.starts_with(&expected), "{error}");
@@ -247,7 +248,7 @@ fn a_pretrained_model_is_fine_tuned_saved_and_exported() {
             let error = fails(&mut train("6", &["--resume", "--target-lang", "fra"]));
             let run = tuned.display();
             let start = format!("error: --target-lang fra: the run in {run} was made with deu");
-            let end = format!("; begin another one by --init {run} and another --out");
+            let end = format!("; start a new run with --init {run} and another --out");
             assert!(
                 error.starts_with(&start) && error.ends_with(&end),
                 "{error}"
@@ -294,7 +295,7 @@ fn languages_are_chosen_by_flags() {
     let error = fails(&mut with_model("translate", &model));
     assert_eq!(
         error,
-        format!("error: the target's language is not chosen; {known}; give --target-lang")
+        format!("error: no target language is chosen; {known}; give --target-lang")
     );
     let error = fails(with_model("translate", &model).args(["--target-lang", "ita_Latn"]));
     assert_eq!(
@@ -321,7 +322,7 @@ fn languages_are_chosen_by_flags() {
     let error = fails(with_model("translate", &one_pair).args(["--target-lang", "fra"]));
     assert_eq!(
         error,
-        "error: --target-lang fra: the model has no tokens for languages, and translates one pair of them; leave --target-lang out"
+        "error: --target-lang fra: the model has no language tokens, and translates one pair of languages; remove --target-lang"
     );
 }
 
@@ -354,7 +355,7 @@ fn m2m100_is_read_by_its_sentencepiece_model() {
     fs::remove_file(model.join("vocab.json")).unwrap();
     let error = fails(&mut with_model("translate", &model));
     let missing =
-        "has no tokenizer.json, nor a vocab.json of M2M100 beside sentencepiece.bpe.model";
+        "has no tokenizer.json, and no vocab.json of M2M100 next to sentencepiece.bpe.model";
     assert!(error.ends_with(missing), "{error}");
 }
 
@@ -374,7 +375,7 @@ fn tensors_that_are_not_read_are_named() {
     let mut command = with_model("translate", copy.path());
     let output = run_on_input(&mut command, SENTENCES.as_bytes());
     let expected = format!(
-        "warning: {}: no part of the model: `classification_head.dense.bias`",
+        "warning: {}: unused tensors: `classification_head.dense.bias`",
         copy.path().display()
     );
     let warnings = stderr(&output);
@@ -456,7 +457,7 @@ fn a_run_gets_another_language_until_its_first_checkpoint() {
         command.args(["--resume", "--updates", "3", "--set", &format!("{key}=")]);
         let error = fails(command.arg("--out").arg(&out));
         let run = out.display();
-        let rule = format!("the run in {run} was made with {was}; give it by {flag}");
+        let rule = format!("the run in {run} was made with {was}; set it with {flag}");
         assert_eq!(error, format!("error: --set {key}=: {rule}"));
     }
     // As if it had been killed before that.
@@ -506,7 +507,7 @@ fn every_command_reads_a_pretrained_directory() {
     let out = succeeds(program("info").arg(&model));
     for line in [
         "encoder-decoder Transformer",
-        "  format       Hugging Face's, of type mbart",
+        "  format       Hugging Face, type mbart",
         "  Unigram, 900 pieces, for source and target",
         "    languages: eng_Latn, fra_Latn, deu_Latn",
     ] {
@@ -526,7 +527,7 @@ fn every_command_reads_a_pretrained_directory() {
     )
     .unwrap();
     let out = succeeds(program("info").arg(copy.path()));
-    let line = "  format       Hugging Face's, of type marian";
+    let line = "  format       Hugging Face, type marian";
     assert!(out.lines().any(|found| found == line), "{out}");
 
     // Two directories of one tokenizer.
@@ -792,7 +793,7 @@ fn a_pair_that_cannot_be_encoded_is_left_out_and_named_by_file_and_line() {
     let valid = file(folder.path(), "valid.tsv", format!("{good}{bad}"));
     let problem = |side: &str| {
         format!(
-            "the {side} sentence: the normalizer's rules make a text of 10000 bytes one of more than 2257152"
+            "the {side} sentence: the normalizer's rules expand a text of 10000 bytes to more than 2257152"
         )
     };
 
@@ -805,7 +806,7 @@ fn a_pair_that_cannot_be_encoded_is_left_out_and_named_by_file_and_line() {
     let shown = stdout(&output) + &stderr(&output);
     for (noun, file, line) in [("training", &data, 7), ("validation", &valid, 2)] {
         let expected = format!(
-            "2 {noun} pairs are left out: the tokenizer cannot encode them; the first: {}: line {line}: {}",
+            "2 {noun} pairs are skipped: the tokenizer cannot encode them; the first: {}: line {line}: {}",
             file.display(),
             problem("source")
         );

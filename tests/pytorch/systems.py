@@ -1,8 +1,9 @@
 """The PyTorch systems that transformer-core knows by name, as PyTorch modules.
 
-The five reference systems keep the structure and the parameter names of their sources, with the
-corrections that the fixtures list; `torch-nn` is PyTorch's own `nn.Transformer` inside the model of
-PyTorch's translation tutorial; `annotated` is The Annotated Transformer.
+The five reference systems (docs/learn/references.md) keep the structure and the parameter names of
+their documents, with the corrections that the fixtures list, and without dropout; `torch-nn` is
+PyTorch's own `nn.Transformer` inside the model of PyTorch's translation tutorial; `annotated` is The
+Annotated Transformer.
 
 Every whole model offers `encode(src)`, `decode(tgt, memory, src)` and `project(hidden)`, so that
 `project(decode(tgt, encode(src), src))` are its logits. Source padding is blocked in the encoder and

@@ -1,7 +1,29 @@
-//! The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) as a library on
-//! [Burn](https://burn.dev): the model, its weights and decoding, generic over the backend.
+//! The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) on [Burn](https://burn.dev): layers, models,
+//! model files and decoding, generic over the backend.
 //!
-//! Section numbers (§) are the paper's.
+//! ```
+//! use burn::tensor::{Int, Tensor};
+//! use burn_ndarray::NdArray;
+//! use transformer_core::{DecodeOptions, Request, Search, TransformerConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Default::default();
+//! let model = TransformerConfig::notebook_mini(1000).init::<NdArray>(42, &device)?;
+//!
+//! // The logits of a target, given its source.
+//! let src = Tensor::<NdArray, 2, Int>::from_data([[5, 3, 7, 2]], &device);
+//! let tgt = Tensor::<NdArray, 2, Int>::from_data([[1, 8, 4]], &device);
+//! assert_eq!(model.forward(src, tgt).dims(), [1, 3, 1000]);
+//!
+//! // Beam search.
+//! let search = Search::new(&model, DecodeOptions::beam(4))?;
+//! let found = search.run(&[Request::new([5, 3, 7])])?;
+//! println!("{:?}", found[0][0].tokens);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Section numbers (§) refer to the paper.
 //!
 //! | module | section |
 //! |---|---|
@@ -9,49 +31,49 @@
 //! | [`Stack`](nn::Stack), [`Layer`](nn::Layer): encoder and decoder | §3.1 |
 //! | [`Sublayer`](nn::Sublayer): residual, dropout, [`Norm`](nn::Norm) | §3.1, §5.4 |
 //! | [`scaled_dot_product_attention`](nn::scaled_dot_product_attention), [`MultiHeadAttention`](nn::MultiHeadAttention), [`SelfAttention`](nn::SelfAttention) | §3.2 |
-//! | [`Mask`](nn::Mask), [`target_mask`](nn::target_mask); with a cache, [`Cache`](nn::Cache) | §3.2.3 |
+//! | [`Mask`](nn::Mask), [`target_mask`](nn::target_mask); for step-by-step decoding, [`Cache`](nn::Cache) | §3.2.3 |
 //! | [`FeedForward`](nn::FeedForward) | §3.3 |
 //! | [`TokenEmbedding`](nn::TokenEmbedding), [`Generator`](nn::Generator), [`WeightTying`](models::WeightTying) | §3.4 |
-//! | [`PositionalEncoding`](nn::PositionalEncoding); in its place [`PositionBias`](nn::PositionBias), [`Rotary`](nn::Rotary) | §3.5 |
-//! | [`Recurrence`](nn::Recurrence), in place of the decoder's self-attention | none |
+//! | [`PositionalEncoding`](nn::PositionalEncoding), or [`PositionBias`](nn::PositionBias), [`Rotary`](nn::Rotary) | §3.5 |
+//! | [`Recurrence`](nn::Recurrence), an alternative to the decoder's self-attention | not in the paper |
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`](nn::Cache) | §6.1 |
 //!
-//! [`PackedModel`] is the model once more, for decoding on a CPU only.
+//! [`PackedModel`] is the same model with its weights packed for fast decoding on the CPU.
 //!
-//! The same parts make other models: [`LanguageModel`] is the decoder alone, a [`Stack`](nn::Stack) can be used
-//! without a decoder, and decoding works with any model that is a [`NextToken`](decoding::NextToken).
+//! The same parts build other models: [`LanguageModel`] is decoder-only, a [`Stack`](nn::Stack) works as an encoder on
+//! its own, and decoding accepts any model that implements [`NextToken`](decoding::NextToken).
 //!
 //! # Modules
-//! | module | has |
+//! | module | contents |
 //! |---|---|
-//! | [`nn`] | the layers, and their configurations |
+//! | [`nn`] | the layers and their configurations |
 //! | [`models`] | encoder–decoder and language models, and their configuration |
-//! | [`decoding`] | search, scores, and the trait of what can be searched with |
-//! | [`packed`] | models for decoding on a CPU |
-//! | [`formats`] | model directories: read, written, exported, quantized |
-//! | `text` | tokenizers and translators, with the feature `text` |
+//! | [`decoding`] | search, scoring, and the trait that models implement for it |
+//! | [`packed`] | models packed for decoding on the CPU |
+//! | [`formats`] | model directories: reading, writing, exporting, quantizing |
+//! | `text` | tokenizers and translators (feature `text`) |
 //! | [`ops`] | the operations that layers are made of |
 //!
-//! The names that most programs need are at the root, too.
+//! The crate root re-exports the names that most programs need.
 //!
 //! # Dimensions
-//! All shapes are in these names:
+//! Shapes use these names:
 //!
 //! | name | meaning |
 //! |---|---|
-//! | `batch` | sentences computed at a time |
-//! | `src_len`, `tgt_len` | tokens of a source, of a target, padding included |
-//! | `query_len`, `key_len` | positions that attend, positions attended to |
+//! | `batch` | sequences in a batch |
+//! | `src_len`, `tgt_len` | lengths of source and target, padding included |
+//! | `query_len`, `key_len` | number of queries and of keys |
 //! | `d_model` | width of the residual stream |
 //! | `n_heads` | attention heads |
-//! | `n_kv_heads` | heads of keys and values: `n_heads`, unless groups of heads share them |
-//! | `d_k`, `d_v` | width of a head's queries and keys, of its values |
+//! | `n_kv_heads` | key/value heads: `n_heads`, or fewer with grouped-query attention |
+//! | `d_k`, `d_v` | width of a head's queries and keys, and of its values |
 //! | `d_ff` | inner width of the feed-forward network |
-//! | `src_vocab_size`, `tgt_vocab_size` | entries of a vocabulary |
+//! | `src_vocab_size`, `tgt_vocab_size` | sizes of the vocabularies |
 //!
 //! # Masks
-//! `true` means blocked in every mask; see [`Mask`](nn::Mask).
+//! In every mask, `true` means blocked; see [`Mask`](nn::Mask).
 
 pub mod decoding;
 pub mod formats;

@@ -1,21 +1,21 @@
-//! The special tokens, which are not text.
+//! The special tokens: padding, beginning and end of a sequence, and unknown.
 
-/// Names of the special tokens in a tokenizer that we train; the position of each is its id.
+/// Names of the special tokens in tokenizers trained by this project; the index of each is its id.
 pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<bos>", "<eos>", "<unk>"];
 
 /// Ids of the special tokens of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// `<pad>` pads a batch; no position attends to it there.
+    /// `<pad>`: padding in a batch, which no position attends to.
     pub pad: u32,
-    /// `<bos>`, the decoder's first input. It may be one of the other two.
+    /// `<bos>`: the decoder's first input. It may equal `pad` or `eos`.
     pub bos: u32,
-    /// `<eos>` ends a sequence.
+    /// `<eos>`: the end of a sequence.
     pub eos: u32,
 }
 
 impl Default for SpecialTokens {
-    /// Their positions in [`SPECIAL_TOKENS`].
+    /// Their indices in [`SPECIAL_TOKENS`].
     fn default() -> Self {
         Self {
             pad: 0,
@@ -26,15 +26,15 @@ impl Default for SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// A source as the model reads it: `<eos>` is added, unless the source ends in `<eos>` and one more token, its
-    /// language, as for the first mBART.
+    /// The source as the model reads it, with `<eos>` appended, unless it already ends with `<eos>` and a language
+    /// token, as in the original mBART.
     ///
     /// ```
     /// use transformer_core::decoding::SpecialTokens;
     ///
     /// let tokens = SpecialTokens { pad: 1, bos: 0, eos: 2 };
     /// assert_eq!(tokens.end_source(&[7, 8]), [7, 8, 2]);
-    /// // 9 is a language.
+    /// // 9 is a language token.
     /// assert_eq!(tokens.end_source(&[7, 8, 2, 9]), [7, 8, 2, 9]);
     /// ```
     pub fn end_source(self, source: &[u32]) -> Vec<u32> {

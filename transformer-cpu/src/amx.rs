@@ -1,6 +1,6 @@
-//! The matrix unit of Intel's processors, AMX: products of tiles, which are registers of 16 rows of 64 bytes.
+//! AMX, the matrix unit of Intel processors: it multiplies tiles, which are registers of 16 rows of 64 bytes.
 //!
-//! Rust's own functions for its instructions need a nightly compiler, so that they are written out here.
+//! The intrinsics for its instructions need a nightly compiler, so they are written in assembly here.
 
 #![allow(unsafe_code, reason = "the processor's instructions, written out")]
 
@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 
 use crate::simd::{Level, level};
 
-/// Rows of a tile; also lines of a tile of columns, each of which has four bytes of every column.
+/// Rows of a tile; also lines of a tile of columns, where a line has four bytes of each column.
 pub const TILE: usize = 16;
 
-/// Rows of a block of sums, at most: two tiles.
+/// Maximum rows of a block of sums: two tiles.
 pub const ROWS: usize = 2 * TILE;
 
 /// Columns of a block of sums: two tiles.
@@ -23,12 +23,12 @@ pub const COLUMNS: usize = 32;
 /// The sums of a block.
 pub type Sums = [[i32; COLUMNS]; ROWS];
 
-/// A value is the proof that the processor has AMX for 8-bit integers, and that the system lets us use it.
+/// Proof that the processor has AMX for 8-bit integers, and that the operating system permits its use.
 #[derive(Debug, Clone, Copy)]
 pub struct Amx(());
 
 impl Amx {
-    /// `None` without AMX, and where `TRANSFORMER_SIMD` names older instructions.
+    /// `None` without AMX, or if `TRANSFORMER_SIMD` selects older instructions.
     pub fn new() -> Option<Self> {
         static IS_ALLOWED: OnceLock<bool> = OnceLock::new();
         let is_allowed = || *IS_ALLOWED.get_or_init(|| processor_has_it() && system_allows_it());
@@ -37,8 +37,8 @@ impl Amx {
 
     /// Computes with this thread's tiles.
     ///
-    /// Other code of the thread, such as libtorch's, may have configured the tiles for itself: that configuration is
-    /// restored afterwards, but not the tiles' numbers.
+    /// Other code on this thread, such as libtorch's, may have configured the tiles. Its configuration is restored
+    /// afterwards, but not the contents of its tiles.
     pub fn with_tiles<R>(self, compute: impl FnOnce(&Tiles) -> R) -> R {
         let (mut before, whole) = (Configuration::NONE, Configuration::WHOLE);
         // SAFETY: a value of this type proves that the processor has the instructions. The first writes 64 bytes to a
@@ -59,7 +59,7 @@ impl Amx {
     }
 }
 
-/// How a thread's tiles are set up, as the processor reads it.
+/// A thread's tile configuration, in the processor's format.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -78,7 +78,7 @@ impl Configuration {
         rows: [0; 16],
     };
 
-    /// All eight tiles, whole.
+    /// All eight tiles at full size.
     const WHOLE: Self = Self {
         palette: 1,
         bytes_of_row: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -95,7 +95,7 @@ fn processor_has_it() -> bool {
     has_avx512 && __cpuid_count(7, 0).edx & PARTS == PARTS
 }
 
-/// Linux allows a process to use the tile registers when it asks for them.
+/// On Linux, a process must request permission to use the tile registers.
 #[cfg(target_os = "linux")]
 fn system_allows_it() -> bool {
     const ARCH_PRCTL: u64 = 158;
@@ -122,7 +122,7 @@ fn system_allows_it() -> bool {
     false
 }
 
-/// The tiles of a thread, set up whole while [`Amx::with_tiles`] computes. Not `Send`.
+/// The tiles of a thread, configured at full size while [`Amx::with_tiles`] computes. Not `Send`.
 pub struct Tiles {
     before: Configuration,
     not_send: PhantomData<*const ()>,
@@ -138,27 +138,27 @@ impl Drop for Tiles {
     }
 }
 
-/// A factor's rows of four bytes an item, in tiles of [`TILE`] rows: one tile high or two.
+/// Rows of the left operand, as items of four bytes, in one or two tiles of [`TILE`] rows.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     pub items: &'a [[u8; 4]],
-    /// Items from the beginning of a row to that of the next one.
+    /// Items between the starts of two rows.
     pub stride: usize,
-    /// Items from a tile to the one to the right of it.
+    /// Items between a tile and its right neighbour.
     pub step: usize,
-    /// Rows: [`ROWS`] or [`TILE`].
+    /// Number of rows: [`ROWS`] or [`TILE`].
     pub count: usize,
 }
 
-/// A factor's columns in tiles of lines: a line has a four-byte item of every column.
+/// Columns of the right operand, in tiles of lines: a line has a four-byte item of each column.
 #[derive(Clone, Copy)]
 pub struct Columns<'a, L> {
     pub lines: &'a [L],
-    /// Lines from a tile to the one below it.
+    /// Lines between a tile and the tile below it.
     pub step: usize,
 }
 
-/// Addresses of a product's factors and sums.
+/// Addresses of the operands and the sums.
 struct Addresses {
     rows: *const u8,
     /// Bytes from row to row.
@@ -168,7 +168,7 @@ struct Addresses {
     columns: *const u8,
     /// Bytes from tile to tile.
     columns_step: usize,
-    /// Tiles of a row.
+    /// Tiles per row.
     steps: usize,
     sums: *mut u8,
 }
@@ -177,8 +177,8 @@ struct Addresses {
 const LINE: usize = 4 * COLUMNS;
 
 impl Tiles {
-    /// The product of rows of unsigned bytes and columns of signed bytes, four to an item, over `steps` tiles of the
-    /// inner dimension. Sums that do not fit 32 bits wrap.
+    /// Multiplies rows of unsigned bytes by columns of signed bytes, four per item, over `steps` tiles of the
+    /// inner dimension. Sums that overflow 32 bits wrap.
     ///
     /// # Panics
     /// When there are no steps, or the sizes do not agree.
@@ -273,7 +273,7 @@ impl Tiles {
     }
 }
 
-/// The addresses of a product. Panics unless its factors have the sizes that it accesses.
+/// The addresses of a multiplication. Panics unless its operands have the sizes that it accesses.
 fn addresses<L>(
     rows: Rows<'_>,
     columns: Columns<'_, L>,
@@ -313,7 +313,7 @@ mod tests {
 
     use super::*;
 
-    /// Calls the closure, or says why not.
+    /// Calls the closure, or prints why not.
     fn with_tiles(test: impl FnOnce(Amx, &Tiles)) {
         match Amx::new() {
             Some(amx) => amx.with_tiles(|tiles| test(amx, tiles)),
@@ -376,7 +376,7 @@ mod tests {
         });
     }
 
-    /// A tile would reach beyond them.
+    /// A tile would extend beyond them.
     #[test]
     fn factors_of_another_size_are_refused() {
         with_tiles(|_, tiles| {
@@ -407,7 +407,7 @@ mod tests {
         });
     }
 
-    /// The product of ones, in which every sum has 64 terms.
+    /// Multiplies ones, so that every sum has 64 terms.
     fn check_ones(tiles: &Tiles) {
         let rows = Rows {
             items: &[[1; 4]; TILE * ROWS],
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(sums, [[64; COLUMNS]; ROWS]);
     }
 
-    /// The tiles of another use of the thread stay set up.
+    /// The tile configuration of other code on the thread is restored.
     #[test]
     fn tiles_are_set_up_as_before_afterwards() {
         with_tiles(|amx, tiles| {

@@ -1,24 +1,23 @@
-//! Memory that calls reuse, new memory that tasks fill, and the sizes of tasks.
+//! Reusable memory, new memory filled by tasks, and the sizes of tasks.
 
 use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
-/// Numbers in one task of a thread. It does not depend on the number of threads, so that neither do sums.
+/// Values per task of a thread. It does not depend on the number of threads, so neither do sums.
 pub const TASK: usize = 16_384;
 
-/// Rows of a width in one task of a thread.
+/// Rows of a given width per task of a thread.
 pub fn rows_of_task(width: usize) -> usize {
     (TASK / width.max(1)).max(1)
 }
 
-/// Numbers in the rows of a task; at least one, as `chunks` requires.
+/// Values in the rows of a task; at least one, as `chunks` requires.
 pub fn task_of_rows(width: usize) -> usize {
     rows_of_task(width) * width.max(1)
 }
 
-/// The first `count` numbers of a buffer, which grows if it is shorter. They have the values of
-/// its last use.
+/// The first `count` values of a buffer, which grows if it is shorter. They keep the values of its last use.
 ///
 /// ```
 /// use transformer_cpu::sized;
@@ -34,17 +33,17 @@ pub fn sized(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
     &mut buffer[..count]
 }
 
-/// Numbers of four bytes in a cache line.
+/// Four-byte values per cache line.
 pub const LINE: usize = 16;
 
-/// So many numbers of four bytes, rounded up to an odd number of cache lines: a stride at which successive rows fall
-/// into different sets of the cache.
+/// Rounds a number of four-byte values up to an odd number of cache lines: a stride at which successive rows map
+/// to different cache sets.
 pub fn odd_lines(numbers: usize) -> usize {
     numbers.next_multiple_of(LINE) | LINE
 }
 
-/// `len` new numbers, written on all threads in tasks of `task` numbers each, the last of which may have fewer: `write`
-/// receives the index of a task and its numbers, which are zero.
+/// `len` new values, written on all threads in tasks of `task` values each; the last task may have fewer. `write`
+/// receives the index of a task and its values, which are zero.
 ///
 /// # Panics
 /// When `task` is zero, or `write` panics.
@@ -52,9 +51,9 @@ pub fn by_tasks(len: usize, task: usize, write: impl Fn(usize, &mut [f32]) + Syn
     by_tasks_with(len, task, write).0
 }
 
-/// [`by_tasks`], with the results of `write`, in the order of the tasks.
+/// [`by_tasks`], also returning the results of `write`, in the order of the tasks.
 ///
-/// Each task sets its own numbers to zero: if this thread did that for all of them, the others would wait.
+/// Each task zeroes its own values: if this thread zeroed all of them, the others would wait.
 pub fn by_tasks_with<R: Send>(
     len: usize,
     task: usize,
@@ -91,7 +90,7 @@ mod tests {
         by_tasks(10, 3, |task, _| assert_ne!(task, 2, "task {task}"));
     }
 
-    /// Whole tasks, a part of a task, and none. Memory that has been used before is zeroed, too.
+    /// Whole tasks, a partial task, and none. Reused memory is zeroed, too.
     #[test]
     fn each_task_receives_its_numbers_and_they_are_zero() {
         for (len, task) in [(0, 3), (2, 3), (9, 3), (10, 3)] {

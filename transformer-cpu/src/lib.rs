@@ -1,14 +1,14 @@
 //! Kernels of a Transformer on slices, for CPUs: independent of tensors and of Burn's backends.
 //!
-//! `transformer-kernels` calls them with the tensors of flex and ndarray, and its attention to long sequences and its
-//! optimizer's step with those of libtorch; packed models call them with their own numbers.
+//! `transformer-kernels` calls them for tensors of flex and ndarray; for libtorch, it uses the attention over long
+//! sequences and the optimizer step. Packed models call them on their own memory.
 //!
-//! Slices hold tensors in row-major order. A function checks the lengths of its slices once, when it is
-//! called, and panics with both sizes where they do not agree. Work is dealt to rayon's threads in tasks
-//! whose sums do not depend on the number of threads.
+//! Slices hold tensors in row-major order. Each function checks the lengths of its slices when it is called, and
+//! panics with both sizes if they do not agree. Work is distributed over rayon's threads in tasks, and sums do not
+//! depend on the number of threads.
 //!
-//! [`PackedMatrix`] and [`rows`] are for decoding with a model that is not trained any more: they allocate
-//! nothing, and compute on one thread where that is asked for.
+//! [`PackedMatrix`] and [`rows`] are for decoding with a trained model: they do not allocate, and run on one
+//! thread on request.
 //!
 //! # Dimensions
 //! | name | meaning |
@@ -16,14 +16,14 @@
 //! | `batch` | sentences computed at a time |
 //! | `rows` | rows of a matrix: tokens of all sentences |
 //! | `query_len`, `key_len` | positions that attend, positions attended to |
-//! | `d_input`, `d_output` | width of a row before and after a linear map |
+//! | `d_input`, `d_output` | width of a row before and after a linear layer |
 //! | `d_model` | width of the residual stream |
 //! | `n_heads` | attention heads |
-//! | `d_k`, `d_v` | width of a head's queries and keys, of its values; `d_head` is either |
-//! | `vocab_size` | entries of a vocabulary |
-//! | `slot` | one of the positions that a cache holds |
+//! | `d_k`, `d_v` | width of a head's queries and keys, and of its values; `d_head` is either |
+//! | `vocab_size` | number of entries of a vocabulary |
+//! | `slot` | one position of a cache |
 
-// In the order in which they use each other.
+// Ordered so that each uses only those before it.
 mod types;
 
 #[cfg(target_arch = "x86_64")]

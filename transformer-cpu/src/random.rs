@@ -1,19 +1,19 @@
-//! Counter-based random numbers: the backward pass computes dropped entries again; none are kept.
+//! Counter-based random numbers: the backward pass recomputes the dropped entries, so no mask is stored.
 
 use std::ops::Range;
 
-/// Which entries of a tensor dropout keeps: a function of a seed, a row and a column.
+/// Which entries of a tensor dropout keeps (§5.4): a function of a seed, a row and a column.
 #[derive(Debug, Clone, Copy)]
 pub struct Keep {
     seed: u64,
-    /// Entries with a hash below it are dropped.
+    /// Entries whose hash is below it are dropped.
     threshold: u32,
     /// `1 / (1 - p)`
     scale: f32,
 }
 
 impl Keep {
-    /// Drops with a probability `p` in [0, 1), the same entries for the same seed.
+    /// Drops with probability `p` in [0, 1); the same seed drops the same entries.
     pub fn new(p: f64, seed: u64) -> Self {
         Self {
             seed,
@@ -31,7 +31,7 @@ impl Keep {
         }
     }
 
-    /// The factor of each column of a row: zero or `1 / (1 - p)`.
+    /// The factors of a row's columns: zero or `1 / (1 - p)`.
     #[inline(always)]
     pub fn row(self, row: usize) -> impl Fn(usize) -> f32 {
         let counter = self.counter(row);
@@ -39,7 +39,7 @@ impl Keep {
         move |column| self.factor(counter, column)
     }
 
-    /// Some rows, which are read column by column.
+    /// A range of rows, to be read column by column.
     pub fn rows(self, rows: Range<usize>) -> KeptRows {
         let counters = rows.map(|row| self.counter(row));
         let (starts, steps) = counters.map(|[start, step]| (start, step)).unzip();
@@ -50,7 +50,7 @@ impl Keep {
         }
     }
 
-    /// The first number that is hashed in a row, and the step from each to the next.
+    /// The first value hashed in a row, and the step to the next.
     #[inline(always)]
     fn counter(self, row: usize) -> [u32; 2] {
         // The finaliser of SplitMix64, so that rows are independent.
@@ -62,7 +62,7 @@ impl Keep {
 
     #[inline(always)]
     fn factor(self, [start, step]: [u32; 2], column: usize) -> f32 {
-        // Chris Wellons' two-round hash of 32 bits.
+        // Chris Wellons' two-round 32-bit hash.
         let mut x = start.wrapping_add((column as u32).wrapping_mul(step));
         x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
         x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
@@ -71,8 +71,8 @@ impl Keep {
     }
 }
 
-/// The entries that dropout keeps in some rows of a tensor, column by column; the same as [`Keep`] has row
-/// by row.
+/// The entries that dropout keeps in some rows of a tensor, read column by column; the same entries as [`Keep`]
+/// gives row by row.
 #[derive(Debug, Clone)]
 pub struct KeptRows {
     keep: Keep,
@@ -81,10 +81,10 @@ pub struct KeptRows {
 }
 
 impl KeptRows {
-    /// Writes the factors of a column, from the `first` of the rows on.
+    /// Writes the factors of a column, starting at row `first`.
     ///
     /// # Panics
-    /// When there are fewer rows.
+    /// When there are too few rows.
     #[inline(always)]
     pub fn column(&self, column: usize, first: usize, factors: &mut [f32]) {
         let rows = first..first + factors.len();
@@ -121,7 +121,7 @@ mod tests {
         let kept: Vec<Vec<f32>> = (0..1000)
             .map(|row| (0..1000).map(keep.row(row)).collect())
             .collect();
-        // 100 ± 9.5 are dropped of a thousand: six deviations.
+        // Of a thousand, 100 ± 9.5 are dropped: the bound is six standard deviations.
         let mut pairs = 0.0;
         for i in 0..1000 {
             let row: f32 = kept[i].iter().sum();
@@ -134,7 +134,7 @@ mod tests {
                 .filter(|(a, b)| **a + **b == 0.0)
                 .count() as f32;
         }
-        // Neighbouring rows drop the same column in one of a hundred cases: 10 000 ± 100.
+        // Neighbouring rows both drop a column in one of a hundred cases: 10 000 ± 100.
         assert!((pairs - 10_000.0).abs() < 600.0, "{pairs}");
         let neighbours = kept
             .iter()

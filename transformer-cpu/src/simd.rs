@@ -1,22 +1,22 @@
-//! Loops over slices that the compiler vectorises for the processor that runs them.
+//! Loops over slices that the compiler vectorises for the running processor.
 
 use std::sync::OnceLock;
 
 use pulp::Arch;
 
-/// The environment variable that forces a level of instructions.
+/// The environment variable that selects a level of instructions.
 const VARIABLE: &str = "TRANSFORMER_SIMD";
 
-/// The instructions that may be used: each level includes those before it.
+/// The permitted instructions: each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// The instructions that every processor of the architecture has.
+    /// Instructions that every processor of the architecture has.
     Portable,
     /// On x86: AVX2 and FMA.
     Avx2,
     /// On x86: AVX-512, with its extensions.
     Avx512,
-    /// All instructions that the kernels use; on x86, also AMX.
+    /// All instructions that the kernels use; on x86, AMX in addition.
     Amx,
 }
 
@@ -31,7 +31,7 @@ impl Level {
         }
     }
 
-    /// The best instructions of this processor up to this level.
+    /// The processor's best instructions, up to this level.
     fn arch(self) -> Arch {
         match self {
             Self::Portable => Arch::Scalar,
@@ -43,11 +43,11 @@ impl Level {
 }
 
 /// Checks the environment variable `TRANSFORMER_SIMD`, which can be `portable`, `avx2`, `avx512` or `amx`: our
-/// kernels then use these instructions and no better ones, and no others than the processor has. Products
-/// by the crate `gemm` choose their instructions by themselves.
+/// kernels then use instructions up to that level, as far as the processor has them. Multiplications by the crate
+/// `gemm` choose their own instructions.
 ///
 /// # Errors
-/// When it has another value, which the kernels ignore: one line with that value and the known ones.
+/// When it has another value, which the kernels ignore: one line with that value and the valid ones.
 pub fn check_simd() -> Result<(), String> {
     check_level(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()))
 }
@@ -55,13 +55,13 @@ pub fn check_simd() -> Result<(), String> {
 fn check_level(value: Option<String>) -> Result<(), String> {
     match value {
         Some(name) if !name.is_empty() && Level::named(&name).is_none() => Err(format!(
-            "the environment variable {VARIABLE} is `{name}`: it can be portable, avx2, avx512 or amx"
+            "the environment variable {VARIABLE} is `{name}`: expected portable, avx2, avx512 or amx"
         )),
         _ => Ok(()),
     }
 }
 
-/// The level that `TRANSFORMER_SIMD` names, or the highest. The variable is read once.
+/// The level that `TRANSFORMER_SIMD` selects, or the highest. The variable is read once.
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| {
@@ -70,18 +70,18 @@ pub fn level() -> Level {
     })
 }
 
-/// The best instructions of this processor, up to [`level`], that loops are compiled for.
+/// The processor's best instructions, up to [`level`], for which loops are compiled.
 #[inline]
 pub fn arch() -> Arch {
     static ARCH: OnceLock<Arch> = OnceLock::new();
     *ARCH.get_or_init(|| level().arch())
 }
 
-/// Independent accumulators of a sum, so that no addition waits for the one before.
+/// Independent accumulators per sum, so that no addition waits for the previous one.
 const LANES: usize = 16;
 
-/// A closure that consumes it can be called only once. Other closures are called through a function that is
-/// not inlined, and so compiled for the oldest processor.
+/// A closure that consumes it can be called only once. Other closures are called through a function that is not
+/// inlined, and so is compiled for the oldest processor.
 pub struct Once;
 
 /// Computes an expression, compiled for the instructions of [`arch`].
@@ -128,7 +128,7 @@ pub fn sum2(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     lanes.iter().sum::<f32>() + rest
 }
 
-/// The largest number; `-∞` of an empty slice.
+/// The largest value; `-∞` for an empty slice.
 #[inline(always)]
 pub fn max(x: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if a > b { a } else { b };
@@ -149,13 +149,13 @@ fn fold(x: &[f32], start: f32, f: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f
     lanes.iter().fold(rest, |all, &lane| join(all, lane))
 }
 
-/// `eˣ` of numbers up to zero, within two units in the last place; zero where it would leave the normal
-/// numbers.
+/// `eˣ` for values up to zero, within two units in the last place; zero where the result would not be a normal
+/// number.
 ///
-/// The polynomial is Cephes' (`expf`): `x = n ln 2 + r`, `eˣ = 2ⁿ eʳ`.
+/// The polynomial is from Cephes (`expf`): `x = n ln 2 + r`, `eˣ = 2ⁿ eʳ`.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Adding it rounds to a whole number, which is then in the lowest bits.
+    // Adding it rounds to an integer, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     // ln 2 in two parts: n times the first is exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(
                 error,
                 format!(
-                    "the environment variable TRANSFORMER_SIMD is `{name}`: it can be portable, avx2, avx512 or amx"
+                    "the environment variable TRANSFORMER_SIMD is `{name}`: expected portable, avx2, avx512 or amx"
                 )
             );
         }
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn error_function_is_right_to_two_units() {
-        // Taylor's series; its terms stay below 1e4 up to three.
+        // The Taylor series; its terms stay below 1e4 for arguments up to three.
         let exact = |x: f64| {
             let mut term = x;
             let mut all = x;

@@ -1,6 +1,6 @@
-//! Sizes, and whether they agree.
+//! Checks of sizes.
 
-/// How many numbers a tensor of this shape has.
+/// The number of elements of a tensor with this shape.
 ///
 /// # Panics
 /// When the tensor is larger than memory can hold.
@@ -11,13 +11,13 @@ pub fn count(shape: &[usize]) -> usize {
     let product = shape
         .iter()
         .try_fold(1_usize, |all, &size| all.checked_mul(size));
-    product.unwrap_or_else(|| panic!("{shape:?} are more numbers than memory can hold"))
+    product.unwrap_or_else(|| panic!("shape {shape:?} has more elements than memory can hold"))
 }
 
-/// Panics unless the numbers fill whole rows; rows of width zero have no numbers.
+/// Panics unless the values fill whole rows; rows of width zero have no values.
 pub fn check_rows(numbers: usize, width: usize) {
     assert!(
         numbers.is_multiple_of(width),
-        "{numbers} numbers are not whole rows of {width}"
+        "{numbers} values do not fill rows of width {width}"
     );
 }

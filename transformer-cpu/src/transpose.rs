@@ -1,16 +1,16 @@
-//! Blocks of 16 × 16 numbers, transposed in registers.
+//! Transposition of 16 × 16 blocks in registers.
 
 #![allow(unsafe_code, reason = "the processor's instructions, by std::arch")]
 
 use crate::simd::arch;
 
-/// Lines of a block, and numbers of a line.
+/// Lines of a block, and values per line.
 pub const BLOCK: usize = 16;
 
-/// Lines of numbers.
+/// Lines of values.
 pub type Block = [[f32; BLOCK]; BLOCK];
 
-/// The instructions that transpose blocks. Each value proves that the processor has them.
+/// The instructions that transpose blocks. A value is proof that the processor has them.
 #[derive(Debug, Clone, Copy)]
 pub struct Transposition(Instructions);
 
@@ -22,10 +22,10 @@ enum Instructions {
 }
 
 impl Transposition {
-    /// The best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names.
+    /// The processor's best instructions, up to the level that `TRANSFORMER_SIMD` selects.
     pub fn new() -> Self {
         Self(match arch() {
-            // Vectors of AVX-512 were no faster on a Xeon: memory is the limit.
+            // AVX-512 vectors were not faster on a Xeon: memory is the limit.
             #[cfg(target_arch = "x86_64")]
             pulp::Arch::V4(_) | pulp::Arch::V3(_) => Instructions::Avx2,
             _ => Instructions::Portable,
@@ -51,7 +51,7 @@ impl Transposition {
     }
 }
 
-/// Exchanges the upper right quarter of a block with the lower left one, then likewise in each quarter.
+/// Swaps the upper right and lower left quarters of a block, then recurses into each quarter.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
@@ -59,7 +59,7 @@ mod x86 {
 
     use super::{BLOCK, Block};
 
-    /// Numbers in a register of AVX2.
+    /// Values per AVX2 register.
     const HALF: usize = BLOCK / 2;
 
     #[inline]
@@ -100,7 +100,7 @@ mod x86 {
         }
         for (line, other) in [(0, 1), (2, 3), (4, 5), (6, 7)] {
             let (a, b) = (lines[line], lines[other]);
-            // Even lanes of the one beside those of the other, and odd lanes likewise.
+            // Even lanes of `b` beside those of `a`, and odd lanes likewise.
             let evens_of_b = _mm256_shuffle_epi32::<0b10_10_00_00>(b);
             let odds_of_a = _mm256_shuffle_epi32::<0b11_11_01_01>(a);
             lines[line] = _mm256_blend_epi32::<0b1010_1010>(a, evens_of_b);
@@ -114,7 +114,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// By the instructions of this processor, of each level.
+    /// One per instruction set of this processor.
     fn each() -> Vec<Transposition> {
         let all = [
             Some(Instructions::Portable),

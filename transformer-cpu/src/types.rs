@@ -1,20 +1,20 @@
-//! Types that describe an operation, for these kernels and those of other devices.
+//! Types that describe operations, for these kernels and those of other devices.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Which dimension of a weight is the input's.
+/// The memory layout of a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightLayout {
     /// `[d_input, d_output]`
     InputByOutput,
-    /// `[d_output, d_input]`: stored transposed, as an embedding that serves as a projection to logits.
+    /// `[d_output, d_input]`: stored transposed, as an embedding that is also the projection to logits.
     OutputByInput,
 }
 
 impl WeightLayout {
-    /// Reorders `[rows, columns]` of a weight in memory to `[d_input, d_output]`, or the reverse.
+    /// Converts between the memory order of a weight's `[rows, columns]` and `[d_input, d_output]`.
     pub fn oriented<T>(self, [rows, columns]: [T; 2]) -> [T; 2] {
         match self {
             Self::InputByOutput => [rows, columns],
@@ -23,19 +23,19 @@ impl WeightLayout {
     }
 }
 
-/// The precision of products where gradients are taken, forward and backward: of linear maps, and on libtorch also
-/// of attention (`Q Kᵀ`, and weights times values), except where attention is computed in tiles.
+/// The precision of matrix multiplications where gradients are computed, forward and backward: in linear layers,
+/// and on libtorch also in attention (`Q Kᵀ`, and weights times values), except tiled attention.
 ///
 /// Everything else is in f32 in either case: parameters and gradients, inputs and outputs of operations, biases,
-/// softmax and norms. Where no gradients are taken, products are in f32, too.
+/// softmax and norms. Without gradients, matrix multiplications are in f32, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProductPrecision {
     /// f32.
     #[default]
     F32,
-    /// Both factors are rounded to bf16: the range of f32 with 8 bits of precision, so that each is off by 1/256
-    /// of itself at most. Sums are in f32; libtorch rounds them to bf16 once, when they are complete.
+    /// Both operands are rounded to bf16, which has the range of f32 and 8 bits of precision, so that each is off
+    /// by at most 1/256 of itself. Sums are in f32; libtorch rounds each completed sum to bf16.
     Bf16,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for ProductPrecision {
 /// Number and widths of attention heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
-    /// Attention heads.
+    /// Number of attention heads.
     pub n_heads: usize,
     /// Width of a head's queries and keys.
     pub d_k: usize,
@@ -59,35 +59,35 @@ pub struct Heads {
     pub d_v: usize,
 }
 
-/// The non-linearity of the position-wise feed-forward network (§3.3).
+/// The activation of the position-wise feed-forward network (§3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
     /// `max(0, x)`, as in the paper.
     Relu,
-    /// `x Φ(x)`, exact (by the error function).
+    /// `x Φ(x)`, computed exactly (by the error function).
     Gelu,
     /// `x σ(x)`.
     Silu,
 }
 
-/// The hyperparameters of a step of Adam, the same for all parameters.
+/// The hyperparameters of one Adam step, the same for all parameters (§5.3).
 #[derive(Debug, Clone, Copy)]
 pub struct AdamStep {
-    /// Decay factor of the first moment.
+    /// β₁, the decay of the first moment.
     pub beta_1: f32,
-    /// Decay factor of the second moment.
+    /// β₂, the decay of the second moment.
     pub beta_2: f32,
-    /// Added to the root of the bias-corrected second moment.
+    /// ε, added to the root of the bias-corrected second moment.
     pub epsilon: f32,
     /// Learning rate.
     pub learning_rate: f64,
-    /// Steps of the parameter, this one included.
+    /// Number of steps of the parameter, including this one.
     pub time: usize,
 }
 
 impl AdamStep {
-    /// `(s, e)` of the step `parameter -= s · moment_1 / (√moment_2 + e)`, the moments' bias corrected.
+    /// `(s, e)` of the step `parameter -= s · moment_1 / (√moment_2 + e)`, which includes bias correction.
     pub fn size_and_epsilon(&self) -> (f32, f32) {
         let [first, root] = self.corrections();
         (
@@ -96,7 +96,7 @@ impl AdamStep {
         )
     }
 
-    /// Bias corrections of the first moment, and of the root of the second.
+    /// The bias corrections of the first moment and of the root of the second.
     pub fn corrections(&self) -> [f32; 2] {
         let time = self.time as i32;
         [
@@ -106,7 +106,7 @@ impl AdamStep {
     }
 }
 
-/// Which gradients of attention are wanted.
+/// Which gradients of attention are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionParents {
     /// The gradient of the queries.
@@ -115,7 +115,7 @@ pub struct AttentionParents {
     pub key_value: bool,
 }
 
-/// Which gradients of layer normalisation are wanted.
+/// Which gradients of layer normalisation are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NormParents {
     /// The gradient of the rows.

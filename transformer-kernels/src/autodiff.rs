@@ -1,4 +1,4 @@
-//! Conversions between tensors of any backend and of a backend with kernels.
+//! Conversions between the tensors of any backend and of a backend with kernels.
 
 use std::any::{Any, TypeId};
 
@@ -22,7 +22,7 @@ pub fn same<From: Any, To: Any>(from: From) -> Option<To> {
     to.take()
 }
 
-/// An operand of a kernel of `I`: a tensor of `I` itself, where no gradients are taken, or of `Autodiff<I>`.
+/// An operand of a kernel of `I`: a tensor of `I` itself, without gradients, or of `Autodiff<I>`.
 pub struct Operand<I: Kernels> {
     pub primitive: FloatTensor<I>,
     /// The tensor of `Autodiff<I>`.
@@ -30,12 +30,12 @@ pub struct Operand<I: Kernels> {
 }
 
 impl<I: Kernels> Operand<I> {
-    /// Whether the backend takes gradients, if not necessarily of this tensor.
+    /// Whether the backend computes gradients, though not necessarily for this tensor.
     pub fn is_of_autodiff(&self) -> bool {
         self.tracked.is_some()
     }
 
-    /// Whether a gradient is taken of this tensor.
+    /// Whether a gradient of this tensor is computed.
     pub fn is_tracked(&self) -> bool {
         self.tracked
             .as_ref()
@@ -61,7 +61,7 @@ pub fn operand<B: Backend, I: Kernels, const D: usize>(
     })
 }
 
-/// The tensor as one of `I` itself, where no gradients are taken, if that is its backend.
+/// The tensor as a tensor of `I` itself, without gradients, if that is its backend.
 pub fn plain<B: Backend, I: Kernels, const D: usize>(
     tensor: &Tensor<B, D>,
 ) -> Option<FloatTensor<I>> {
@@ -74,7 +74,7 @@ pub fn is_over<B: Backend, I: Kernels>() -> bool {
     TypeId::of::<FloatTensor<B>>() == TypeId::of::<Tracked<I>>()
 }
 
-/// [`Kernels::prepare`], before an operation of Burn's that needs the preparations, too.
+/// Calls [`Kernels::prepare`], before a Burn operation that needs the preparation, too.
 pub fn prepare<B: Backend>() {
     fn prepare_own<B: Backend, I: Kernels>() -> Option<()> {
         let is_own = TypeId::of::<FloatTensor<B>>() == TypeId::of::<FloatTensor<I>>();
@@ -89,8 +89,8 @@ pub fn wrapped<B: Backend, P: Any, const D: usize>(primitive: P) -> Tensor<B, D>
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// The output of an operation. Where the backend takes gradients, it is recorded, with the state that its backward pass
-/// needs.
+/// The output of an operation. If the backend computes gradients, it is recorded with the state that its backward
+/// pass needs.
 pub fn record<B: Backend, I: Kernels, O: Backward<I, N>, const D: usize, const N: usize>(
     operation: O,
     parents: [&Operand<I>; N],
@@ -109,7 +109,7 @@ pub fn record<B: Backend, I: Kernels, O: Backward<I, N>, const D: usize, const N
     })
 }
 
-/// A result that is a constant for gradients.
+/// A result that is constant with respect to gradients.
 pub fn constant<B: Backend, I: Kernels, const D: usize>(value: FloatTensor<I>) -> Tensor<B, D> {
     match is_over::<B, I>() {
         true => wrapped(Autodiff::<I>::from_inner(value)),
@@ -117,8 +117,8 @@ pub fn constant<B: Backend, I: Kernels, const D: usize>(value: FloatTensor<I>) -
     }
 }
 
-/// Registers the gradient of each parent. `backward` computes them from the output's gradient; its last
-/// argument names the parents that need one.
+/// Registers the gradient of each parent. `backward` computes them from the output's gradient; its last argument
+/// tells which parents need one.
 pub fn pass_back<I: Kernels, S, const N: usize>(
     ops: Ops<S, N>,
     grads: &mut Gradients,
@@ -134,12 +134,12 @@ pub fn pass_back<I: Kernels, S, const N: usize>(
     }
 }
 
-/// A value that the backward pass needs for this parent's gradient only: kept if the parent needs one.
+/// A value that only this parent's gradient needs: kept if the parent needs one.
 pub fn kept_for<I: Kernels>(parent: &Operand<I>, value: FloatTensor<I>) -> Option<FloatTensor<I>> {
     parent.is_tracked().then_some(value)
 }
 
-/// The first answer of a function generic over a backend with kernels, among those compiled in.
+/// The first result of a function that is generic over a backend with kernels, among the compiled backends.
 macro_rules! first {
     ($function:ident::<$B:ty $(, $D:ident)?>($($argument:expr),*)) => {{
         // Unused without a backend.

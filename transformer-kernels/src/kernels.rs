@@ -8,51 +8,52 @@ use transformer_cpu::{
     AdamStep, AttentionParents, Heads, NormParents, ProductPrecision, WeightLayout,
 };
 
-/// Attention's inputs: queries, keys and values side by side in rows, as projections leave them.
+/// The inputs of attention: queries, keys and values side by side in rows, as projections produce them.
 #[derive(Debug, Clone)]
 pub struct Packed<I: Backend> {
     /// Queries in the first columns: `[batch, query_len, ..]`.
     pub query: FloatTensor<I>,
-    /// Keys and then values: `[batch, key_len, ..]`; `None` where they follow the queries.
+    /// Keys, then values: `[batch, key_len, ..]`; `None` if they follow the queries in `query`.
     pub key_value: Option<FloatTensor<I>>,
     pub heads: Heads,
 }
 
-/// A mask by its structure: [`crate::Mask`]. A key that any part blocks is blocked.
+/// The parts of a mask ([`crate::Mask`]). A key is blocked if any part blocks it.
 #[derive(Debug, Clone)]
 pub struct MaskTensors<I: Backend> {
-    /// The position of the first query, where the keys after each query are blocked.
+    /// The position of the first query, if the keys after each query are blocked.
     pub causal: Option<usize>,
     /// `[batch or 1, key_len]`, `true` = blocked.
     pub padding: Option<BoolTensor<I>>,
-    /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`. It is half the lowest finite
-    /// number at keys that it blocks. Its values at keys that causality or padding blocks have no effect.
+    /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`. At keys that it blocks, it is
+    /// half the lowest finite value. Its values at keys blocked by causality or padding have no effect.
     pub bias: Option<FloatTensor<I>>,
-    /// Queries whose every key the bias blocks: one boolean for each row of the bias.
+    /// Queries whose keys are all blocked by the bias: one boolean per row of the bias.
     pub blocked_rows: Option<BoolTensor<I>>,
 }
 
 /// The kernels of a backend, on tensors that it [`supports`](Self::supports), after [`prepare`](Self::prepare).
 ///
-/// Shapes and types have been checked. A gradient that is not wanted is not computed: its function is not
+/// Shapes and types are already checked. A gradient that is not requested is not computed: its function is not
 /// called, or returns `None` for it.
 pub trait Kernels: Backend {
     /// The entries that dropout kept.
     type Dropped: Clone + Send + Debug + 'static;
 
-    /// The state that attention keeps for its backward pass beside its inputs, its mask and `p`.
+    /// What attention keeps for its backward pass besides its inputs, its mask and `p`.
     type Attended: Clone + Send + Debug + 'static;
 
-    /// Whether linear maps have products in bf16, where gradients are taken
+    /// Whether linear layers support bf16 matrix multiplication when gradients are computed
     /// ([`ProductPrecision::Bf16`](crate::ProductPrecision::Bf16)).
     const BF16_LINEAR: bool = false;
 
-    /// Whether attention has products in bf16, of factors by [`bf16_factor`](Self::bf16_factor); if not, it receives
-    /// f32.
+    /// Whether attention supports bf16 matrix multiplication, of operands from [`bf16_factor`](Self::bf16_factor);
+    /// if not, it receives f32.
     const BF16_ATTENTION: bool = false;
 
-    /// A factor of products in bf16, as `linear_*` and `attention_*` receive it and as it is kept for gradients:
-    /// rounded, or in f32 and rounded by the product. Biases and results are in f32 in either case.
+    /// An operand of bf16 matrix multiplication, in the form that `linear_*` and `attention_*` receive and that is
+    /// kept for gradients: rounded, or in f32 and rounded during the multiplication. Biases and results are in f32
+    /// in either case.
     fn bf16_factor(tensor: &FloatTensor<Self>) -> FloatTensor<Self> {
         tensor.clone()
     }
@@ -60,10 +61,10 @@ pub trait Kernels: Backend {
     /// Whether there are kernels for the tensor's type.
     fn supports(tensor: &FloatTensor<Self>) -> bool;
 
-    /// Makes the preparations that the backend's operations need once in a process.
+    /// Prepares what the backend's operations need once per process.
     fn prepare() {}
 
-    /// The tokens' rows of a table `[vocab_size, d_model]`, times `scale`: `[batch, len, d_model]`.
+    /// Looks up the tokens' rows in a table `[vocab_size, d_model]`, times `scale`: `[batch, len, d_model]`.
     fn embed(table: &FloatTensor<Self>, tokens: &IntTensor<Self>, scale: f64) -> FloatTensor<Self> {
         let rows = Self::embedding(table.clone(), tokens.clone());
         match scale {
@@ -72,7 +73,7 @@ pub trait Kernels: Backend {
         }
     }
 
-    /// Gradient of the table, `[vocab_size, d_model]`, from that of the output.
+    /// Gradient of the table, `[vocab_size, d_model]`, given the gradient of the output.
     fn embed_backward(
         grad: &FloatTensor<Self>,
         table: &FloatTensor<Self>,
@@ -86,7 +87,7 @@ pub trait Kernels: Backend {
         <Self as ModuleOps<Self>>::embedding_backward(table.clone(), grad, tokens.clone())
     }
 
-    /// `x W + b` of rows `[rows, d_input]`.
+    /// `x W + b`, on rows `[rows, d_input]`.
     fn linear_forward(
         x: &FloatTensor<Self>,
         weight: &FloatTensor<Self>,
@@ -112,13 +113,13 @@ pub trait Kernels: Backend {
     /// The sum of all rows.
     fn sum_rows(x: &FloatTensor<Self>) -> FloatTensor<Self>;
 
-    /// The sum of the squares of all numbers: `[1]`.
+    /// The sum of the squares of all values: `[1]`.
     fn sum_of_squares(x: &FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// `dropout(max(0, x + b))`, where `p` may be zero.
     fn relu_dropout(x: &FloatTensor<Self>, bias: &FloatTensor<Self>, p: f64) -> FloatTensor<Self>;
 
-    /// Gradient of `x`. Entries that were dropped or below zero are zero in the output.
+    /// Gradient of `x`. Dropped and negative entries are zero in the output.
     fn relu_dropout_backward(
         grad: &FloatTensor<Self>,
         output: &FloatTensor<Self>,
@@ -136,7 +137,7 @@ pub trait Kernels: Backend {
     /// Gradients of `x`, and of `gamma` and `beta`.
     #[allow(
         clippy::type_complexity,
-        reason = "two gradients, either of which may not be wanted"
+        reason = "two gradients, each computed only if requested"
     )]
     fn layer_norm_backward(
         grad: &FloatTensor<Self>,
@@ -159,8 +160,8 @@ pub trait Kernels: Backend {
         p: f64,
     ) -> FloatTensor<Self>;
 
-    /// Attention without dropout where no gradients are taken; `None` where the backend's own operations
-    /// are as fast. `[batch, query_len, n_heads · d_v]`
+    /// Attention without dropout and without gradients: `[batch, query_len, n_heads · d_v]`; `None` if the
+    /// backend's own operations are as fast.
     fn attention_without_gradients(
         packed: &Packed<Self>,
         mask: Option<&MaskTensors<Self>>,
@@ -177,7 +178,8 @@ pub trait Kernels: Backend {
     where
         Self: Sized;
 
-    /// Gradients of the packed tensors: the first holds keys and values, too, where they follow the queries.
+    /// Gradients of the packed tensors. If keys and values follow the queries, the first holds their gradients,
+    /// too.
     fn attention_backward(
         grad: &FloatTensor<Self>,
         packed: &Packed<Self>,
@@ -189,18 +191,17 @@ pub trait Kernels: Backend {
     where
         Self: Sized;
 
-    /// The logarithm of the softmax of each row.
+    /// The log-softmax of each row.
     fn log_softmax_forward(x: &FloatTensor<Self>) -> FloatTensor<Self>;
 
-    /// For each row the smoothed loss, the logarithm of the summed exponentials, the label's logit and
-    /// the largest logit.
+    /// Per row: the smoothed loss, the log-sum-exp of the logits, the label's logit and the largest logit.
     fn cross_entropy(
         logits: &FloatTensor<Self>,
         labels: &IntTensor<Self>,
         smoothing: f64,
     ) -> [FloatTensor<Self>; 4];
 
-    /// Gradient of the logits, from that of each row's loss.
+    /// Gradient of the logits, given the gradient of each row's loss.
     fn cross_entropy_backward(
         grad: &FloatTensor<Self>,
         logits: FloatTensor<Self>,
@@ -209,7 +210,7 @@ pub trait Kernels: Backend {
         smoothing: f64,
     ) -> FloatTensor<Self>;
 
-    /// A parameter and its moments after a step.
+    /// A parameter and its moments after one step.
     fn adam(
         parameter: FloatTensor<Self>,
         grad: FloatTensor<Self>,

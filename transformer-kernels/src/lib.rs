@@ -1,22 +1,22 @@
-//! Operations of a Transformer, of training forward and backward and of decoding: each fused where the
-//! backend has a kernel, else composed of Burn's operations.
+//! The operations of a Transformer, for training (forward and backward) and decoding. Each is fused if the backend
+//! has a kernel for it; otherwise a reference implementation composes it from Burn's operations.
 //!
-//! Burn composes a softmax, a norm or an optimizer's step from many operations, and each of them reads
-//! and writes its tensors anew: on a CPU these passes are most of a training step. A kernel computes the
-//! whole in one pass over memory, with gradients of its own. These backends have kernels, for `f32`, and
-//! so has `Autodiff` over them:
+//! In Burn, a softmax, a norm or an optimizer step consists of many operations, each of which reads and writes
+//! whole tensors. On a CPU, these passes over memory take most of a training step. A kernel computes the whole
+//! operation in one pass, with its own gradients. These backends have kernels for `f32`, and so has `Autodiff`
+//! over them:
 //!
 //! | feature | backend | kernels |
 //! |---|---|---|
-//! | `flex` | `Flex` | those of `transformer-cpu`: loops over slices, on rayon's threads |
+//! | `flex` | `Flex` | `transformer-cpu`: loops over slices, on rayon's threads |
 //! | `ndarray` | `NdArray` | the same |
-//! | `tch` | `LibTorch` | libtorch's own fused operations; on a CPU, attention to long sequences as above |
+//! | `tch` | `LibTorch` | libtorch's own fused operations; on a CPU, attention over long sequences as above |
 //!
-//! Every function is generic over the backend, and composed where it has no kernel: with another backend,
-//! without the backend's feature, for other types than `f32`, and where the kernel is only for training or
-//! only for inference. The composition is beside its kernel, which is tested against it.
+//! Every function is generic over the backend. Without a kernel, the reference implementation runs: on another
+//! backend, without the backend's feature, for other types than `f32`, and where the kernel is only for training
+//! or only for inference. Each kernel is tested against the reference implementation beside it.
 //!
-//! Training can multiply in bf16 on these backends ([`ProductPrecision`]); all other numbers stay `f32`.
+//! In training, these backends can multiply matrices in bf16 ([`ProductPrecision`]); everything else stays `f32`.
 //!
 //! # Dimensions
 //! | name | meaning |
@@ -25,14 +25,14 @@
 //! | `query_len`, `key_len` | positions that attend, positions attended to |
 //! | `d_model`, `d_ff` | width of the residual stream, of the feed-forward network |
 //! | `n_heads` | attention heads |
-//! | `d_k`, `d_v` | width of a head's queries and keys, of its values; `d_head` is either |
-//! | `vocab_size` | entries of a vocabulary |
+//! | `d_k`, `d_v` | width of a head's queries and keys, and of its values; `d_head` is either |
+//! | `vocab_size` | number of entries of a vocabulary |
 
 #![cfg_attr(
     not(any(feature = "flex", feature = "ndarray")),
     allow(
         dead_code,
-        reason = "some items are used by some backends' kernels only"
+        reason = "some items are used only by the kernels of some backends"
     )
 )]
 

@@ -1,4 +1,4 @@
-//! The precision of products.
+//! The precision of matrix multiplications.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -7,14 +7,15 @@ use transformer_cpu::ProductPrecision;
 use crate::autodiff::{first, is_over};
 use crate::kernels::Kernels;
 
-/// Whether the backend has products in this precision where gradients are taken; else they are in f32.
+/// Whether the backend supports matrix multiplication in this precision when gradients are computed; if not, it
+/// uses f32.
 ///
 /// ```
 /// use burn_autodiff::Autodiff;
 /// use burn_ndarray::NdArray;
 /// use transformer_kernels::{ProductPrecision, multiplies_in};
 ///
-/// // With the features `ndarray`, `flex` and `tch`, those backends have them; wgpu does not.
+/// // With the features `ndarray`, `flex` and `tch`, those backends support bf16; wgpu does not.
 /// let has_kernels = cfg!(feature = "ndarray");
 /// assert_eq!(multiplies_in::<Autodiff<NdArray>>(ProductPrecision::Bf16), has_kernels);
 /// assert!(multiplies_in::<Autodiff<NdArray>>(ProductPrecision::F32));
@@ -24,12 +25,12 @@ pub fn multiplies_in<B: Backend>(precision: ProductPrecision) -> bool {
     precision == ProductPrecision::F32 || has_bf16.unwrap_or(false)
 }
 
-/// Whether `B` has products in bf16, if it takes gradients over `I`.
+/// Whether `B` supports bf16 matrix multiplication, if it computes gradients over `I`.
 fn multiplies_in_bf16<B: Backend, I: Kernels>() -> Option<bool> {
     is_over::<B, I>().then_some(I::BF16_LINEAR)
 }
 
-/// A tensor as a factor of products in this precision.
+/// A tensor as an operand of matrix multiplication in this precision.
 pub fn factor<I: Kernels>(tensor: &FloatTensor<I>, precision: ProductPrecision) -> FloatTensor<I> {
     match precision {
         ProductPrecision::F32 => tensor.clone(),

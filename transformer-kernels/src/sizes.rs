@@ -1,10 +1,10 @@
-//! Sizes of tensors, and whether they agree.
+//! Checks of tensor sizes.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Shape, Tensor, TensorPrimitive};
 
-/// Reshapes a tensor; sizes of the new shape may be zero, which Burn's own `reshape` reads as "keep the
-/// size of this dimension".
+/// Reshapes a tensor. Dimensions of the new shape may be zero, which Burn's own `reshape` interprets as "keep this
+/// dimension".
 pub fn reshaped<B: Backend, const D: usize, const D2: usize>(
     x: Tensor<B, D>,
     shape: [usize; D2],
@@ -14,12 +14,12 @@ pub fn reshaped<B: Backend, const D: usize, const D2: usize>(
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// A tensor in words, for messages: `bias [3] of F32`.
+/// Describes a tensor in a message: `bias [3] of F32`.
 pub fn described<B: Backend, const D: usize>(name: &str, tensor: &Tensor<B, D>) -> String {
     format!("{name} {:?} of {:?}", tensor.dims(), tensor.dtype())
 }
 
-/// Panics unless a vector, such as a bias, has the length `len` and the type of the tensor that it goes with.
+/// Panics unless a vector, such as a bias, has length `len` and the type of the tensor that it belongs to.
 pub fn check_vector<B: Backend, const D: usize>(
     [name, other_name]: [&str; 2],
     vector: &Tensor<B, 1>,
@@ -34,7 +34,7 @@ pub fn check_vector<B: Backend, const D: usize>(
     );
 }
 
-/// Panics unless two tensors have the same shape and type of numbers.
+/// Panics unless two tensors have the same shape and type.
 pub fn check_alike<B: Backend, const D: usize>(
     [name, other_name]: [&str; 2],
     tensor: &Tensor<B, D>,
@@ -52,6 +52,6 @@ pub fn check_alike<B: Backend, const D: usize>(
 pub fn check_probability(p: f64) {
     assert!(
         (0.0..1.0).contains(&p),
-        "dropout with probability {p}, which is not in [0, 1)"
+        "dropout probability {p} is not in [0, 1)"
     );
 }

@@ -1,6 +1,6 @@
 //! Parts shared by the tests of all operations.
 //!
-//! Kernels are held against compositions in double precision, on each backend that has kernels:
+//! Kernels are compared with reference implementations in double precision, on each backend that has kernels:
 //! `cargo test -p transformer-kernels --features flex,ndarray,tch`.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -12,10 +12,10 @@ use burn_ndarray::NdArray;
 
 use crate::autodiff::prepare;
 
-/// A backend in double precision, for which there are no kernels.
+/// A backend in double precision, which has no kernels.
 pub type Reference = Autodiff<NdArray<f64>>;
 
-/// Distinct numbers between -1 and 1 that single precision represents exactly.
+/// Distinct values between -1 and 1 that single precision represents exactly.
 pub fn numbers(seed: usize, count: usize) -> Vec<f64> {
     (0..count)
         .map(|i| ((i * 7919 + seed * 104_729) % 65_537) as f32 / 32_768.5 - 1.0)
@@ -23,15 +23,15 @@ pub fn numbers(seed: usize, count: usize) -> Vec<f64> {
         .collect()
 }
 
-/// A tensor of such numbers that gradients are taken for.
+/// A tensor of such values, with gradients.
 pub fn tensor<B: AutodiffBackend, const D: usize>(seed: usize, shape: [usize; D]) -> Tensor<B, D> {
     plain(seed, shape).require_grad()
 }
 
-/// A tensor of such numbers, of the backend's element type.
+/// A tensor of such values, of the backend's element type.
 ///
-/// The type is given here each time: Burn's default is the type that was first used on a device, by any
-/// backend, and so that of the first test to run.
+/// The type is explicit: Burn's default type is the one first used on a device, by any backend, and so depends on
+/// the test that runs first.
 pub fn plain<B: Backend, const D: usize>(seed: usize, shape: [usize; D]) -> Tensor<B, D> {
     SINGLE_PRECISION.call_once(|| {
         Tensor::<NdArray, 1>::zeros([1], &Default::default());
@@ -39,19 +39,19 @@ pub fn plain<B: Backend, const D: usize>(seed: usize, shape: [usize; D]) -> Tens
     let data = TensorData::new(numbers(seed, shape.iter().product()), shape);
     let dtype = <B::FloatElem as Element>::dtype();
     let tensor = Tensor::from_data(data.convert::<B::FloatElem>(), (&Default::default(), dtype));
-    // Some tests begin with operations of Burn's.
+    // Some tests begin with Burn operations.
     prepare::<B>();
     tensor
 }
 
-/// Whether ndarray's tensors are in single precision unless another type is asked for.
+/// Guards setting single precision as ndarray's default type.
 static SINGLE_PRECISION: Once = Once::new();
 
 pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// An input of an operation whose gradient is compared.
+/// An input of an operation, whose gradient is compared.
 pub enum Input<B: Backend> {
     One(Tensor<B, 1>),
     Two(Tensor<B, 2>),
@@ -60,7 +60,7 @@ pub enum Input<B: Backend> {
 }
 
 impl<B: AutodiffBackend> Input<B> {
-    /// Its gradient; `None` where none was taken.
+    /// Its gradient; `None` if there is none.
     pub fn gradient(&self, grads: &B::Gradients) -> Option<Vec<f64>> {
         match self {
             Self::One(x) => x.grad(grads).map(values),
@@ -71,7 +71,7 @@ impl<B: AutodiffBackend> Input<B> {
     }
 }
 
-/// The gradients of an output whose own gradient is assorted numbers.
+/// The gradients of the inputs, given assorted values as the output's gradient.
 pub fn gradients<B: AutodiffBackend, const D: usize>(output: Tensor<B, D>) -> B::Gradients {
     let weights = tensor::<B, D>(99, output.dims()).detach();
     (output * weights).sum().backward()
@@ -92,7 +92,7 @@ pub fn outcome<B: AutodiffBackend, const D: usize>(
     all
 }
 
-/// Equal within the error of sums of a few hundred numbers in single precision.
+/// Equal within the error of single-precision sums of a few hundred values.
 pub fn assert_close(case: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) {
     assert_eq!(found.len(), expected.len());
     for (part, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -109,14 +109,14 @@ pub fn assert_close(case: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) {
     }
 }
 
-/// A lock on the backends' generators, which the whole process shares: held by a test that seeds or
-/// draws.
+/// A lock on the backends' generators, which the whole process shares: held by tests that seed them or draw from
+/// them.
 pub fn generator() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test on every backend with kernels, or `on slices` on those whose kernels are ours.
+/// Runs a test on every backend with kernels, or `on slices` on those that use our own kernels.
 macro_rules! on_each {
     ($test:ident on slices) => {
         mod $test {

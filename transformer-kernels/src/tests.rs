@@ -44,7 +44,7 @@ const HEADS: Heads = Heads {
     d_v: 3,
 };
 
-/// The composition: there are no kernels for double precision.
+/// The reference implementation: there are no kernels for double precision.
 type Composed = NdArray<f64>;
 
 #[test]
@@ -117,7 +117,7 @@ fn wrong_vectors_are_refused<I: Kernels>() {
 }
 
 fn refuses_wrong_vectors<B: Backend>() {
-    // Too short, too long, one that would be broadcast; 8 divides the 8 numbers of two rows.
+    // Too short, too long, one that would be broadcast; 8 divides the 8 values of two rows.
     for len in [3, 5, 1, 8] {
         let named = format!("[{len}]");
         let vector = || plain::<B, 1>(1, [len]);
@@ -142,7 +142,7 @@ fn refuses_wrong_vectors<B: Backend>() {
     refuses_wrong_shapes::<B>();
 }
 
-/// Vectors of another type than the tensor that they go with.
+/// Vectors whose type differs from their tensor's.
 fn refuses_wrong_numbers<B: Backend>() {
     let x = plain::<B, 2>(2, [2, 4]);
     let other = match x.dtype() {
@@ -314,7 +314,7 @@ fn chain<B: AutodiffBackend>() -> Vec<Vec<f64>> {
     let outer = tensor::<B, 2>(4, [8, 2 * 3]);
     let (gamma, beta) = (tensor::<B, 1>(5, [8]), tensor::<B, 1>(6, [8]));
     let ff_bias = tensor::<B, 1>(7, [8]);
-    // Burn's own operations between ours, which Burn may compute again in the backward pass.
+    // Burn's own operations between ours, which Burn may recompute in the backward pass.
     let input = dropout(x.clone().tanh() * 2.0, 0.1);
     let layout = WeightLayout::InputByOutput;
     let packed = linear(
@@ -432,8 +432,8 @@ fn operations<B: AutodiffBackend>() -> [Operation<B>; 6] {
     ]
 }
 
-/// Each operation with each of its inputs frozen in turn: the frozen one has no gradient, and the
-/// gradients of the others do not change.
+/// Each operation with each of its inputs frozen in turn: the frozen one has no gradient, and the gradients of the
+/// others do not change.
 fn frozen_parents_get_no_gradient_and_change_none<I: Kernels>() {
     let _held = generator();
     for (which, (shapes, operation)) in operations::<Autodiff<I>>().into_iter().enumerate() {

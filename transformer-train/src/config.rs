@@ -7,118 +7,116 @@ use crate::error::{ConfigRule, TrainError};
 use crate::metrics::criterion::Criterion;
 use crate::objective::loss::LossOptions;
 
-/// How a model is trained. The defaults are the paper's (§5), at a batch that fits one machine.
+/// Training configuration. The defaults follow the paper (§5), with a batch that fits on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingConfig {
-    /// Seed of the order of batches and of dropout: 0.
+    /// Seed of the order of batches and of dropout. Default: 0.
     pub seed: u64,
-    /// Tokens that a batch may hold, padding included, on its source side and on its target side:
-    /// 2048.
+    /// Maximum tokens per batch on each side (source and target), padding included. Default: 2048.
     pub batch_tokens: usize,
-    /// Batches whose gradients make one update, each weighted by its tokens: 1. They are of one epoch:
-    /// its last update has the batches that are left, which may be fewer.
+    /// Batches per update (gradient accumulation), each weighted by its tokens. Default: 1. An update never spans
+    /// two epochs, so the last update of an epoch may have fewer batches.
     pub batches_per_update: usize,
-    /// The course of the learning rate: the paper's (§5.3).
+    /// Learning-rate schedule. Default: the paper's (§5.3).
     pub schedule: Schedule,
-    /// Updates in which the learning rate rises: 4000 (§5.3).
+    /// Warm-up updates, during which the learning rate rises. Default: 4000 (§5.3).
     pub warmup: usize,
-    /// The learning rate at the end of the warm-up; absent: `learning_rate_factor / √(d_model · warmup)`,
-    /// which is the paper's with a factor of 1 (§5.3, equation 3).
+    /// Learning rate at the end of the warm-up. If absent: `learning_rate_factor / √(d_model · warmup)`, the
+    /// paper's with a factor of 1 (§5.3, equation 3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rate: Option<f64>,
-    /// Updates whose learning rates come before those of this run: 0. A run that starts from the model of another
-    /// one and goes on with its rates has the updates of that one here
-    /// ([`RunRecord::schedule_updates`](crate::run::RunRecord::schedule_updates)).
+    /// Updates of the schedule that precede this run. Default: 0. A run that continues another run's schedule sets
+    /// it to [`RunRecord::schedule_updates`](crate::run::RunRecord::schedule_updates) of that run.
     pub schedule_start: usize,
-    /// Factor of the learning rate: 1. Where `peak_rate` is given, it must stay 1.
+    /// Factor of the learning rate. Default: 1. Must be 1 if `peak_rate` is given.
     pub learning_rate_factor: f64,
-    /// Decay of the matrices, AdamW's: each step shrinks them to `1 - rate · weight_decay` of their values,
-    /// and leaves biases, norms and frozen parameters alone: 0.
+    /// Decoupled (AdamW) weight decay: each step scales matrices by `1 - rate · weight_decay`. Biases, norms and
+    /// frozen parameters do not decay. Default: 0.
     pub weight_decay: f64,
-    /// ε of the label smoothing: 0.1 (§5.4).
+    /// Label smoothing ε. Default: 0.1 (§5.4).
     pub label_smoothing: f64,
-    /// The Euclidean norm that an update's gradients are scaled down to; absent: no clipping.
+    /// Maximum Euclidean norm of an update's gradients. If absent: no clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// The precision of the products of forward and backward pass: f32. In [`Bf16`](ProductPrecision::Bf16), both
-    /// factors of each product are rounded, those of linear maps and, on libtorch, of attention to short sequences;
-    /// weights, gradients, moments, the residual stream, norms, softmax and loss stay in f32, and so do validations
-    /// and all files. flex, ndarray and libtorch have such products
-    /// ([`ops::multiplies_in`](transformer_core::ops::multiplies_in)), and they are faster only on processors with
-    /// instructions for them.
+    /// Precision of the matrix multiplications in the forward and backward passes. Default: f32. With
+    /// [`Bf16`](ProductPrecision::Bf16), both operands are rounded in linear layers and, on libtorch, in attention
+    /// over short sequences. Weights, gradients, moments, the residual stream, norms, softmax and loss stay in
+    /// f32, as do validation and all files. flex, ndarray and libtorch support bf16
+    /// ([`ops::multiplies_in`](transformer_core::ops::multiplies_in)); it is faster only on processors with bf16
+    /// instructions.
     pub precision: ProductPrecision,
-    /// Updates in a row that are skipped, because their loss or gradients are not finite, before the run ends
-    /// with an error: 10. One example can spoil an update; when ten updates with other examples and other
-    /// dropout are spoilt, the weights are the cause, and skipped updates do not change them.
+    /// Number of consecutive updates skipped for a non-finite loss or gradient that ends the run with an error.
+    /// Default: 10. One example can cause one such update. If ten in a row fail, with different examples and
+    /// dropout, the weights have diverged, and skipped updates do not change them.
     pub skip_limit: usize,
-    /// Updates after which training ends: 100 000 (§5.2).
+    /// Number of updates. Default: 100 000 (§5.2).
     pub updates: usize,
-    /// Updates between two validations, each followed by a checkpoint: 500.
+    /// Updates between validations. A checkpoint follows each validation. Default: 500.
     pub validate_every: usize,
-    /// The number by which validations are compared: the model of the best one is kept, `keep_best` counts by
-    /// it, and `patience`. NaN is never better. Default: the lowest loss.
+    /// Metric that compares validations: it decides which model is saved and which checkpoints `keep_best` keeps,
+    /// and `patience` counts by it. NaN is never better. Default: the lowest loss.
     pub best_by: Criterion,
-    /// Validations in a row that are not better than the best one before, by `best_by`, after which the run
-    /// ends ([`StopReason::Patience`](crate::run::StopReason::Patience)); absent: it does not end by them.
+    /// Early stopping: the run ends ([`StopReason::Patience`](crate::run::StopReason::Patience)) after this many
+    /// consecutive validations that do not improve on the best by `best_by`. If absent: no early stopping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
-    /// Decay of the exponential moving average of the weights, such as 0.999; absent: no average. After the
-    /// `n`-th update that is not skipped, the average `e`, which begins as the first weights, becomes
+    /// Decay of the exponential moving average of the weights, such as 0.999. If absent: no average. The average
+    /// `e` starts at the initial weights. After the `n`-th update that is not skipped, it becomes
     ///
     /// `d e + (1 - d) w`, where `w` are the trained weights and `d = min(ema_decay, (1 + n) / (10 + n))`.
     ///
-    /// The averaged weights are validated, kept as the model, and checkpointed; training itself goes on from
-    /// the others, which a checkpoint has, too. Frozen parameters stay as they are. It needs the memory of the
-    /// weights once more.
+    /// The averaged weights are validated, saved as the model and checkpointed. Training continues with the
+    /// unaveraged weights, which checkpoints also contain. Frozen parameters stay unchanged. The average takes as
+    /// much memory as the weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ema_decay: Option<f64>,
-    /// Updates between two checkpoints; absent: there is one after each validation only, which there is in
-    /// any case.
+    /// Updates between additional checkpoints. If absent: checkpoints follow validations only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<usize>,
-    /// Minutes after the last checkpoint when there is another one; absent: none by time. It serves to resume
-    /// the run, and stays only until the next one, so that nothing else depends on the clock.
+    /// Minutes since the last checkpoint after which another is written. If absent: none by time. Such a
+    /// checkpoint serves only to resume the run and is removed after the next one, so that no result depends on
+    /// the clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_minutes: Option<f64>,
-    /// Checkpoints kept, the newest ones: 2. Counted are those after validations and after every
-    /// `checkpoint_every` updates. Others, made by time or where a run was stopped, are removed when there is a
-    /// newer one.
+    /// Number of newest checkpoints to keep. Default: 2. Only checkpoints after validations and after every
+    /// `checkpoint_every` updates count. Others, written by time or when a run was stopped, are removed once there
+    /// is a newer one.
     pub keep_checkpoints: usize,
-    /// Checkpoints kept besides, those of the best validations by `best_by`: 0. One that is among the newest,
-    /// too, is counted as both.
+    /// Number of checkpoints of the best validations, by `best_by`, to keep in addition. Default: 0. A checkpoint
+    /// that is also among the newest counts as both.
     pub keep_best: usize,
-    /// Checkpoints whose mean is made at the end of the run (§6.1), the newest ones, as `keep_checkpoints`
-    /// counts them; 0: none. It is validated, and kept as the model if it is better than all validations by
-    /// `best_by`. An interrupted run makes none, nor does one without a directory.
+    /// Number of newest checkpoints, counted as for `keep_checkpoints`, that are averaged at the end of the run
+    /// (§6.1). Default: 0, no average. The average is validated, and saved as the model if it is better than all
+    /// validations by `best_by`. Interrupted runs and runs without a directory make none.
     pub average_last: usize,
 }
 
-/// The course of the learning rate. Every schedule rises linearly over the updates of the warm-up `w`
-/// ([`TrainingConfig::warmup`]) to its peak `p`, and they differ after it. Below, `s` is the update,
-/// counted from 1, and `n` the last one ([`TrainingConfig::updates`]). Both count the updates that a run
-/// [continues](TrainingConfig::schedule_start), too.
+/// Learning-rate schedule. Every schedule rises linearly over the `w` updates of the warm-up
+/// ([`TrainingConfig::warmup`]) to its peak `p`; they differ afterwards. Below, `s` is the update, counted from 1,
+/// and `n` the last one ([`TrainingConfig::updates`]). Both include the updates that a run
+/// [continues](TrainingConfig::schedule_start).
 ///
-/// The paper's curve has two names. *Noam* has its peak from the width of the model, *inverse square
-/// root* from its user, and both fall alike. Here it is one schedule, whose peak may be given
-/// ([`TrainingConfig::peak_rate`]) or not; a configuration file may call it `noam` or `inverse_sqrt`.
+/// The paper's schedule has two names: *Noam*, whose peak is computed from the width of the model, and *inverse
+/// square root*, whose peak is given. Here they are one schedule with an optional [`TrainingConfig::peak_rate`]; a
+/// configuration file may call it `noam` or `inverse_sqrt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
-    /// Falls with the inverse square root of the update, `p √(w / s)`: the paper's (§5.3, equation 3).
+    /// Inverse square-root decay, `p √(w / s)`: the paper's (§5.3, equation 3).
     #[default]
     #[serde(alias = "inverse_sqrt")]
     Noam,
-    /// Falls linearly to zero at the last update, `p (n - s) / (n - w)`.
+    /// Linear decay to zero at the last update, `p (n - s) / (n - w)`.
     Linear,
-    /// Falls by half a cosine to zero at the last update, `p (1 + cos(π (s - w) / (n - w))) / 2`.
+    /// Half-cosine decay to zero at the last update, `p (1 + cos(π (s - w) / (n - w))) / 2`.
     Cosine,
-    /// Stays at the peak.
+    /// Constant at the peak.
     Constant,
 }
 
 impl Schedule {
-    /// Whether the rate is zero at the last update, so that it depends on the length of the run.
+    /// Whether the rate is zero at the last update, and so depends on the length of the run.
     pub(crate) fn falls_to_zero(self) -> bool {
         matches!(self, Self::Linear | Self::Cosine)
     }
@@ -155,15 +153,15 @@ impl Default for TrainingConfig {
 }
 
 impl TrainingConfig {
-    /// How the loss is computed.
+    /// The options of the loss.
     pub fn loss_options(&self) -> LossOptions {
         LossOptions::smoothed(self.label_smoothing)
     }
 
-    /// Checks that the configuration describes a run.
+    /// Checks that every value is in range.
     ///
     /// # Errors
-    /// The first value out of range, by its key.
+    /// Names the first key whose value is out of range.
     pub fn validate(&self) -> Result<(), TrainError> {
         use ConfigRule::{
             Above, AtLeastOne, AtMost, BelowOne, BetweenZeroAndOne, OneWhereGiven,
@@ -292,7 +290,7 @@ mod tests {
                     learning_rate_factor: 2.0,
                     ..base.clone()
                 },
-                "`learning_rate_factor` is 2; it must be 1 where `peak_rate` is given",
+                "`learning_rate_factor` is 2; it must be 1 if `peak_rate` is given",
             ),
             (
                 TrainingConfig {
@@ -300,7 +298,7 @@ mod tests {
                     updates: 4000,
                     ..base.clone()
                 },
-                "`updates` is 4000; it must be more than `warmup` where the learning rate falls to zero",
+                "`updates` is 4000; it must be more than `warmup` if the learning rate decays to zero",
             ),
             (
                 TrainingConfig {

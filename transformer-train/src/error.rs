@@ -13,7 +13,7 @@ use transformer_core::text::TextError;
 
 use crate::data::{BatchError, CorpusError, ExampleProblem};
 
-/// A training run that cannot start or go on.
+/// Why a training run cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -30,34 +30,34 @@ pub enum TrainError {
     /// The model's configuration contradicts itself.
     #[error(transparent)]
     Model(#[from] ConfigError),
-    /// The model has no products in [`TrainingConfig::precision`](crate::TrainingConfig::precision)
+    /// The model does not support [`TrainingConfig::precision`](crate::TrainingConfig::precision)
     /// ([`Objective::prepare`](crate::objective::Objective::prepare)).
     #[error("`precision` is {precision}, but this model computes in f32 only")]
     ModelPrecision {
-        /// The precision asked for.
+        /// The requested precision.
         precision: ProductPrecision,
     },
-    /// The backend has no products in [`TrainingConfig::precision`](crate::TrainingConfig::precision).
+    /// The backend does not support [`TrainingConfig::precision`](crate::TrainingConfig::precision).
     #[error(
-        "`precision` is {precision}, for which {backend} has no kernels here: they are those of the features `flex`, `ndarray` and `tch`"
+        "`precision` is {precision}, but {backend} has no kernel for it; the features `flex`, `ndarray` and `tch` add kernels"
     )]
     BackendPrecision {
-        /// The precision asked for.
+        /// The requested precision.
         precision: ProductPrecision,
         /// The backend's name.
         backend: String,
     },
-    /// The learning rate has no peak: none is given
-    /// ([`TrainingConfig::peak_rate`](crate::TrainingConfig::peak_rate)), and the model has no width
-    /// ([`Objective::width`](crate::objective::Objective::width)) from which the paper's is computed.
-    #[error("`peak_rate` must be given: this model has no width to compute the paper's from")]
+    /// The learning rate has no peak: [`TrainingConfig::peak_rate`](crate::TrainingConfig::peak_rate) is absent,
+    /// and the model has no width ([`Objective::width`](crate::objective::Objective::width)) to compute the
+    /// paper's peak from.
+    #[error("`peak_rate` must be given: the paper's peak needs a model with a width")]
     NoPeak,
     /// The training or validation examples do not fit the batches.
     #[error("{part} {name}s: {source}")]
     Batches {
         /// `training`, `validation` or `evaluation`.
         part: &'static str,
-        /// The noun for an example.
+        /// What an example is called.
         name: &'static str,
         /// The problem.
         source: BatchError,
@@ -67,9 +67,9 @@ pub enum TrainError {
     Example {
         /// `training`, `validation` or `evaluation`.
         part: &'static str,
-        /// The noun for an example.
+        /// What an example is called.
         name: &'static str,
-        /// Which example, from 0.
+        /// Position of the example, from 0.
         index: usize,
         /// The problem.
         problem: ExampleProblem,
@@ -77,18 +77,18 @@ pub enum TrainError {
     /// An example could not be read.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
-    /// Two numbers that are shown have one name.
-    #[error("`{name}` names two numbers of a validation; each needs a name of its own")]
+    /// Two validation metrics have the same name.
+    #[error("two validation metrics are named `{name}`; names must be unique")]
     SameName {
         /// The name.
         name: String,
     },
-    /// Validations are to be compared by a number that they do not have.
-    #[error("`best_by` is `{name}`, but the numbers of a validation are {}", named.join(", "))]
+    /// Validations are to be compared by a metric that they do not have.
+    #[error("`best_by` is `{name}`, but the validation metrics are {}", named.join(", "))]
     NoSuchNumber {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names that there are.
+        /// The available names.
         named: Vec<String>,
     },
     /// The directory already holds a model or checkpoints.
@@ -105,9 +105,9 @@ pub enum TrainError {
     DirectoryLost {
         /// The file that locks the directory.
         path: PathBuf,
-        /// The update of the newest checkpoint; `None` if there was none.
+        /// The update of the newest checkpoint; `None` if there is none.
         saved: Option<usize>,
-        /// The directory's new name, where it is known.
+        /// The directory's new name, if known.
         renamed_to: Option<PathBuf>,
     },
     /// The checkpoint was made with other settings.
@@ -122,9 +122,9 @@ pub enum TrainError {
         path: PathBuf,
         /// The key of the setting that differs.
         key: String,
-        /// Its value in the checkpoint; `None` where it is absent.
+        /// Its value in the checkpoint; `None` if absent.
         before: Option<String>,
-        /// Its value now; `None` where it is absent.
+        /// Its value now; `None` if absent.
         now: Option<String>,
     },
     /// The checkpoint was made with other frozen parameters ([`freeze`](crate::optim::freeze)).
@@ -136,44 +136,44 @@ pub enum TrainError {
     OtherFrozen {
         /// The checkpoint.
         path: PathBuf,
-        /// The first parameter that was frozen and is not, or the other way round.
+        /// The first parameter that differs.
         parameter: String,
         /// Whether it is frozen now.
         is_frozen: bool,
     },
-    /// The checkpoint was made with other examples to train on.
-    #[error("{}: made with training data of {before}, not {now}", path.display())]
+    /// The checkpoint was made with other training examples.
+    #[error("{}: trained on {before}, not on {now}", path.display())]
     OtherData {
         /// The checkpoint.
         path: PathBuf,
-        /// The examples before, by their number and checksum.
+        /// The examples of the checkpoint, by number and checksum.
         before: String,
-        /// Those given now.
+        /// The examples given now.
         now: String,
     },
-    /// The run to be resumed was validated on other examples: its validations, and those to come, could not be
-    /// compared.
+    /// The run to be resumed was validated on other examples, so that earlier and later validations would not be
+    /// comparable.
     #[error(
-        "{}: validated on {before}, not on {now}; validate on those again, or begin a run from this one's model \
+        "{}: validated on {before}, not on {now}; validate on the same examples, or start a new run from this model \
          in another directory",
         path.display()
     )]
     OtherValidation {
         /// The checkpoint.
         path: PathBuf,
-        /// The examples before, by their number and checksum.
+        /// The examples of the checkpoint, by number and checksum.
         before: String,
-        /// Those given now.
+        /// The examples given now.
         now: String,
     },
-    /// The newest checkpoint of a run is damaged, and so may be others before it.
+    /// The newest checkpoint of a run is damaged, and possibly older ones, too.
     #[error("{source}; {}", way_on(damaged, whole.as_deref()))]
     DamagedCheckpoint {
         /// The damage to the newest one.
         source: Box<TrainError>,
-        /// The directories of the damaged ones, the newest first.
+        /// The directories of the damaged checkpoints, the newest first.
         damaged: Vec<PathBuf>,
-        /// The newest one that can be resumed from; `None` if there is none.
+        /// The newest intact checkpoint, from which the run can be resumed; `None` if there is none.
         whole: Option<PathBuf>,
     },
     /// A checkpoint's file is damaged.
@@ -189,37 +189,37 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A model directory could not be read or written.
     #[error(transparent)]
     Directory(#[from] ModelError),
-    /// The mean of the last checkpoints could not be made. The run can be resumed, to make it.
+    /// The last checkpoints could not be averaged. The run can be resumed to average them.
     #[error(transparent)]
     Average(Box<AverageError>),
     /// The tokenizers do not fit the model, or could not be read or saved beside it.
     #[cfg(feature = "text")]
     #[error(transparent)]
     Tokenizer(#[from] TextError),
-    /// The run to be resumed has other tokenizers than those given.
+    /// The run to be resumed has other tokenizers.
     #[cfg(feature = "text")]
-    #[error("{}: the run's tokenizers are not those given; load them from there", .0.display())]
+    #[error("{}: the given tokenizers differ from the run's; load them from this directory", .0.display())]
     OtherTokenizers(PathBuf),
-    /// As many updates in a row as [`TrainingConfig::skip_limit`](crate::TrainingConfig::skip_limit) allows
-    /// were skipped, because their loss or gradients are not finite.
+    /// [`TrainingConfig::skip_limit`](crate::TrainingConfig::skip_limit) consecutive updates were skipped, because
+    /// their loss or gradients were not finite.
     #[error(
-        "updates skipped in a row: {skipped}; the last, update {update}, has loss {loss} and gradient norm \
+        "consecutive updates skipped: {skipped}; the last, update {update}, has loss {loss} and gradient norm \
          {gradient_norm}; a lower learning rate or a longer warm-up may help"
     )]
     Diverged {
-        /// Updates skipped in a row.
+        /// Number of consecutive skipped updates.
         skipped: usize,
         /// The last of them, from 1.
         update: usize,
         /// Its label-smoothed loss, in nats per token.
         loss: f64,
-        /// The Euclidean norm of its gradients together.
+        /// The Euclidean norm of all its gradients.
         gradient_norm: f64,
     },
     /// The loss on the validation examples is NaN or infinite.
@@ -227,7 +227,7 @@ pub enum TrainError {
         "the validation loss after update {update} is {loss}; a lower learning rate or a longer warm-up may help"
     )]
     ValidationLoss {
-        /// The updates made.
+        /// Number of updates made.
         update: usize,
         /// The loss, in nats per token.
         loss: f64,
@@ -238,48 +238,49 @@ pub enum TrainError {
         /// The error that it returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The model cannot be measured as [`Trainer::validate_with`](crate::Trainer::validate_with) asks.
+    /// The metrics of [`Trainer::validate_with`](crate::Trainer::validate_with) cannot measure the model.
     #[error("validation: {source}")]
     Metrics {
         /// The problem.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A hook of a validation failed: [`Trainer::validate_with`](crate::Trainer::validate_with) or
+    /// A validation hook failed: [`Trainer::validate_with`](crate::Trainer::validate_with) or
     /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
     #[error("validation after update {update}: {source}")]
     Validation {
-        /// The updates made.
+        /// Number of updates made.
         update: usize,
         /// The error that it returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Of the processes that train one model ([`Ranks`](crate::ranks::Ranks)), one was given another run.
+    /// A process has a different run from the other processes that train the model
+    /// ([`Ranks`](crate::ranks::Ranks)).
     #[error(
-        "rank {rank} of {size} has other {what} than rank 0: all must be given the same, by the same files"
+        "rank {rank} of {size} has different {what} from rank 0; all ranks must use the same settings and files"
     )]
     OtherProcess {
-        /// The first one that differs.
+        /// The first rank that differs.
         rank: usize,
         /// The number of processes.
         size: usize,
-        /// The item that differs, such as `training examples`.
+        /// What differs, such as `training examples`.
         what: &'static str,
     },
-    /// Of the processes that train one model ([`Ranks`](crate::ranks::Ranks)), one has computed other weights.
+    /// A process has computed different weights from the other processes that train the model
+    /// ([`Ranks`](crate::ranks::Ranks)).
     #[error(
-        "after update {update}, rank {rank} of {size} has other weights or moments than rank 0: its processor, backend \
-         or build rounds differently; train on machines of one kind"
+        "after update {update}, rank {rank} of {size} has different weights or moments from rank 0: its processor, \
+         backend or build rounds differently; use machines of one kind"
     )]
     OtherWeights {
-        /// The updates made.
+        /// Number of updates made.
         update: usize,
-        /// The first one that differs.
+        /// The first rank that differs.
         rank: usize,
         /// The number of processes.
         size: usize,
     },
-    /// An observer of the run ([`Trainer::observer`](crate::Trainer::observer)), such as one of its logs, could not
-    /// start.
+    /// An observer of the run ([`Trainer::observer`](crate::Trainer::observer)), such as a log, could not start.
     #[error("the run cannot be logged: {source}")]
     Observer {
         /// The error that it returned.
@@ -298,7 +299,7 @@ impl TrainError {
     }
 }
 
-/// What has become of the directory of a run, and of its checkpoints.
+/// What happened to the directory of a run, and to its checkpoints.
 fn lost(saved: Option<usize>, renamed_to: Option<&Path>) -> String {
     let not_written = match saved {
         Some(update) => format!("no checkpoint after update {update} was written"),
@@ -313,16 +314,16 @@ fn lost(saved: Option<usize>, renamed_to: Option<&Path>) -> String {
             )
         }
         None => format!(
-            "is missing, or another run's: the run's directory, or this file in it, was removed or replaced during \
-             training; {not_written}"
+            "is missing, or belongs to another run: the run's directory, or this file in it, was removed or replaced \
+             during training; {not_written}"
         ),
     }
 }
 
-/// How a run whose newest checkpoints are damaged can go on.
+/// How to continue a run whose newest checkpoints are damaged.
 fn way_on(damaged: &[PathBuf], whole: Option<&Path>) -> String {
     let Some(whole) = whole else {
-        return "no older checkpoint is whole; begin a run in another directory".into();
+        return "no older checkpoint is intact; start a new run in another directory".into();
     };
     let damaged: Vec<_> = damaged
         .iter()
@@ -361,7 +362,7 @@ pub fn same_config<T: Serialize>(path: &Path, before: &T, now: &T) -> Result<(),
     }
 }
 
-/// A key in which two configurations differ, with the value in each that has it.
+/// A key in which two configurations differ, with its value in each.
 pub(crate) struct Difference {
     pub key: String,
     pub before: Option<String>,
@@ -382,19 +383,19 @@ pub(crate) fn first_difference(
     })
 }
 
-/// A value in words, `absent` if there is none.
+/// A value as text, or `absent`.
 pub(crate) fn or_absent(value: Option<&str>) -> &str {
     value.unwrap_or("absent")
 }
 
-/// Models that cannot be averaged.
+/// Why models cannot be averaged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AverageError {
     /// No directory was given.
     #[error("no model to average")]
     NoModel,
-    /// A run has fewer checkpoints than are to be averaged.
+    /// A run has fewer checkpoints than requested.
     #[error(
         "{}: has {found} checkpoints, fewer than {asked}; a larger `keep_checkpoints` keeps more",
         run.display()
@@ -402,31 +403,31 @@ pub enum AverageError {
     TooFewCheckpoints {
         /// The run's directory.
         run: PathBuf,
-        /// Its last checkpoints. Older ones, kept because their validation was good, do not count.
+        /// Number of its newest checkpoints. Older ones, kept for their validations, do not count.
         found: usize,
-        /// The number asked for.
+        /// The requested number.
         asked: usize,
     },
-    /// The directory for the average already holds a model or checkpoints.
+    /// The output directory already holds a model or checkpoints.
     #[error("{} already holds a model; choose another directory", .0.display())]
     Occupied(PathBuf),
-    /// A key of a configuration, or a tensor's type or shape, is not as in the first model.
+    /// A key of a configuration, or the type or shape of a tensor, differs from the first model.
     #[error("{}: `{name}` is {found}, but {expected} in {}", path.display(), first.display())]
     Different {
         /// The file.
         path: PathBuf,
         /// The key or the tensor.
         name: String,
-        /// Its value in the file, or its type and shape; `absent` where it is missing.
+        /// Its value in the file, or its type and shape; `absent` if missing.
         found: String,
         /// The first model's file.
         first: PathBuf,
         /// Its value there, or its type and shape.
         expected: String,
     },
-    /// A tensor whose numbers have no mean, such as a table of indices, is not the same in all models.
+    /// A tensor whose values cannot be averaged, such as a table of indices, differs between the models.
     #[error(
-        "{}: `{name}` has other numbers than in {}; of type {dtype}, they have no mean",
+        "{}: `{name}` has other values than in {}; values of type {dtype} are not averaged",
         path.display(),
         first.display()
     )]
@@ -435,7 +436,7 @@ pub enum AverageError {
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// The type of its numbers.
+        /// The type of its values.
         dtype: String,
         /// The first model's file.
         first: PathBuf,
@@ -443,9 +444,9 @@ pub enum AverageError {
     /// The models have different tokenizers.
     #[error("{}: not the tokenizer of {}", path.display(), first.display())]
     OtherTokenizer {
-        /// The directory with another tokenizer.
+        /// The directory with a different tokenizer.
         path: PathBuf,
-        /// The directory of the first one.
+        /// The first model's directory.
         first: PathBuf,
     },
     /// A file could not be read or written, or is damaged.
@@ -453,10 +454,10 @@ pub enum AverageError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's error, or the damage.
+        /// The operating system's error, or the damage.
         source: std::io::Error,
     },
-    /// Weights are missing or damaged, or the configuration beside them is.
+    /// The weights or the configuration of a model are missing or damaged.
     #[error(transparent)]
     Model(#[from] ModelError),
 }
@@ -475,7 +476,7 @@ impl AverageError {
 pub enum ConfigRule {
     /// At least 1.
     AtLeastOne,
-    /// At least this, the number of processes that train together ([`Ranks`](crate::ranks::Ranks)).
+    /// At least this number of processes that train together ([`Ranks`](crate::ranks::Ranks)).
     AtLeastProcesses(usize),
     /// Positive and finite.
     PositiveAndFinite,
@@ -483,16 +484,16 @@ pub enum ConfigRule {
     BelowOne,
     /// In (0, 1).
     BetweenZeroAndOne,
-    /// 1, because the value of this key is given, which stands in its place.
+    /// 1, because the given value of this other key replaces it.
     OneWhereGiven(&'static str),
-    /// Above the value of this key, at which the learning rate begins to fall to zero.
+    /// More than the value of this key, after which the learning rate decays to zero.
     Above(&'static str),
     /// At most the value of this key.
     AtMost(&'static str),
 }
 
 impl ConfigRule {
-    /// The rule in words, with a name in place of each key: for users who know the keys by other names.
+    /// The rule in words, with `name` applied to each key: for users who know the keys by other names.
     ///
     /// ```
     /// use transformer_train::run::ConfigRule;
@@ -508,9 +509,9 @@ impl ConfigRule {
             Self::PositiveAndFinite => "positive and finite".into(),
             Self::BelowOne => "in [0, 1)".into(),
             Self::BetweenZeroAndOne => "in (0, 1)".into(),
-            Self::OneWhereGiven(key) => format!("1 where `{}` is given", name(key)),
+            Self::OneWhereGiven(key) => format!("1 if `{}` is given", name(key)),
             Self::Above(key) => format!(
-                "more than `{}` where the learning rate falls to zero",
+                "more than `{}` if the learning rate decays to zero",
                 name(key)
             ),
             Self::AtMost(key) => format!("at most `{}`", name(key)),

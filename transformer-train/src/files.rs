@@ -1,15 +1,15 @@
-//! Files of a run, which are opened only where they are files: a pipe is not even opened before someone writes, and a
-//! device may have no end.
+//! Files of a run, opened only if they are regular files: opening a pipe blocks until someone writes, and a device
+//! may be endless.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Checks that there is a file at `path` that has an end: no pipe, and no device such as `/dev/full`.
+/// Checks that `path` is a regular file: not a pipe, and not a device such as `/dev/full`.
 ///
 /// # Errors
-/// When it is of another kind, or a link to nothing, or there is nothing: only then the kind of the error is
-/// [`NotFound`](io::ErrorKind::NotFound).
+/// When it is not a regular file, is a dangling link, or does not exist. The error kind is
+/// [`NotFound`](io::ErrorKind::NotFound) only in the last case.
 pub(crate) fn check_regular(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => Ok(()),
@@ -21,7 +21,7 @@ pub(crate) fn check_regular(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file to read it.
+/// Opens a file for reading.
 ///
 /// # Errors
 /// When it is [not regular](check_regular), or cannot be opened.

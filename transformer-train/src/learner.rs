@@ -30,16 +30,15 @@ pub type TrainingLearner<B, M> = Learner<
     >,
 >;
 
-/// Burn's Learner with the paper's Adam, schedule, clipping and loss, as a configuration has them: for Burn's
-/// [`SupervisedTraining`](burn::train::SupervisedTraining), with its metrics, its display and its checkpoints.
+/// Burn's `Learner` with the paper's Adam, schedule, clipping and loss, as set by a configuration: for Burn's
+/// [`SupervisedTraining`](burn::train::SupervisedTraining), with its metrics, display and checkpoints.
 ///
-/// Of the configuration it uses the keys of schedule, optimizer, loss, clipping and precision.
-/// [`Updates`] and [`Batches`], which load the examples, use those of batches and
-/// length; all others are of [`Trainer`](crate::Trainer). An epoch of Burn's loop is the updates between two
-/// validations.
+/// It uses the configuration's keys for schedule, optimizer, loss, clipping and precision. [`Updates`] and
+/// [`Batches`], which load the examples, use the keys for batches and length. All other keys apply only to
+/// [`Trainer`](crate::Trainer). An epoch of Burn's loop is the updates between two validations.
 ///
-/// Dropout is drawn from Burn's generator, which [`Trainer`](crate::Trainer) seeds at each update, and Burn's loop never:
-/// seed it before the run ([`Backend::seed`]).
+/// Dropout is drawn from Burn's generator. [`Trainer`](crate::Trainer) seeds it at each update, but Burn's loop
+/// does not: seed it before the run ([`Backend::seed`]).
 ///
 /// ```
 /// use burn::train::SupervisedTraining;
@@ -87,8 +86,8 @@ pub fn learner<B: AutodiffBackend, M: Trainable<B>>(
     Ok(Learner::new(model, optimizer, schedule))
 }
 
-/// A model with its loss, as Burn's training loop steps it: of an [`Update`] in training, of a batch of examples in
-/// validation.
+/// A model with its loss, as a step of Burn's training loop: on an [`Update`] in training, on a batch of examples
+/// in validation.
 #[derive(Module, Debug)]
 pub struct TrainingModel<B: Backend, M> {
     /// The model.
@@ -98,7 +97,7 @@ pub struct TrainingModel<B: Backend, M> {
 }
 
 impl<B: Backend, M: Objective<B>> TrainingModel<B, M> {
-    /// A model whose loss is computed so.
+    /// A model with its loss computed by these options.
     pub fn new(model: M, options: LossOptions) -> Self {
         let LossOptions { label_smoothing } = options;
         Self {
@@ -117,7 +116,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> TrainStep for TrainingModel<B, M> {
     type Input = Update<<M as Objective<B>>::Example>;
     type Output = UpdateItem;
 
-    /// The gradient of the mean loss over all batches of the update; the loss and the norm of the gradients, read back
+    /// The gradient of the mean loss over all batches of the update; the loss and the gradient norm are read back
     /// from the device.
     fn step(&self, update: Self::Input) -> TrainOutput<Self::Output> {
         let (grads, statistics) = gradients::<B, M>(&self.model, &update, &self.options());

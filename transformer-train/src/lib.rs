@@ -1,7 +1,7 @@
-//! Training for [`transformer_core`]: the paper's optimizer, schedule and loss (§5), for any model with a loss; and
-//! the steps from parallel text to a translation model.
+//! Training for [`transformer_core`]: the paper's optimizer, schedule and loss (§5) for any model with a loss, and
+//! everything from parallel text to a translation model.
 //!
-//! From two files of text to a model directory, with its tokenizer:
+//! From two text files to a model directory with its tokenizer:
 //!
 //! ```no_run
 //! use burn_autodiff::Autodiff;
@@ -26,7 +26,8 @@
 //! # }
 //! ```
 //!
-//! A run can start from any model directory, with its tokenizers ([`freeze`](optim::freeze) keeps parts of the model as they are):
+//! Fine-tuning starts from a model directory and its tokenizers; [`freeze`](optim::freeze) excludes parts of the
+//! model from training:
 //!
 //! ```no_run
 //! use burn_autodiff::Autodiff;
@@ -55,22 +56,22 @@
 //! |---|---|
 //! | sentence pairs from files | [`Corpus`](data::Corpus); [`CorpusFiles`](data::CorpusFiles), larger than memory |
 //! | examples by position, in memory or in a file | [`ExampleSource`](data::ExampleSource), `PairCache` |
-//! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
+//! | one shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
 //! | other vocabularies: unigram, characters, words | `train_tokenizer`, with the feature `text` |
 //! | batches of similar length | [`BatchSampler`](data::BatchSampler) (§5.1) |
 //! | the interface of a model that can be trained | [`Objective`](objective::Objective) |
-//! | label-smoothed loss, at the positions of labels only | [`LabelSmoothedCrossEntropy`](objective::LabelSmoothedCrossEntropy) (§5.4), [`Labels`](objective::Labels) |
+//! | label-smoothed loss, without padding | [`LabelSmoothedCrossEntropy`](objective::LabelSmoothedCrossEntropy) (§5.4), [`Labels`](objective::Labels) |
 //! | learning rate | [`Schedule`](optim::Schedule), [`RateSchedule`](optim::RateSchedule) (§5.3) |
-//! | optimizer | [`Adam`](optim::Adam) (§5.3); any of Burn's, with [`Clipped`](optim::Clipped) gradients |
+//! | optimizer | [`Adam`](optim::Adam) (§5.3); any optimizer of Burn's, with [`Clipped`](optim::Clipped) gradients |
 //! | training, checkpoints, resume | [`Trainer`] |
 //! | training in Burn's own loop, with its metrics and display | [`learner()`], [`Updates`](learner::Updates), [`Batches`](learner::Batches) |
-//! | training by several processes | [`Ranks`](ranks::Ranks); `Mpi`, with the feature `mpi` |
+//! | training in several processes | [`Ranks`](ranks::Ranks); `Mpi`, with the feature `mpi` |
 //! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`](validation::ValidationMetrics) |
-//! | training from a model, in part | [`Trainer`], [`freeze`](optim::freeze) |
-//! | which model is kept, and when training is over | [`Criterion`](metrics::Criterion), [`TrainingConfig`] |
+//! | fine-tuning, frozen parameters | [`Trainer`], [`freeze`](optim::freeze) |
+//! | which model is saved, early stopping | [`Criterion`](metrics::Criterion), [`TrainingConfig`] |
 //! | the record of a run | [`RunRecord`](run::RunRecord) |
-//! | the numbers of a run as it goes, and its logs | [`RunObserver`](progress::RunObserver), [`JsonLog`](progress::JsonLog), [`TensorBoardLog`](progress::TensorBoardLog), [`RunLog`](progress::RunLog) |
-//! | averaging of checkpoints | [`average_models`](run::average_models) (§6.1), [`TrainingConfig::average_last`] |
+//! | metrics during a run, and its logs | [`RunObserver`](progress::RunObserver), [`JsonLog`](progress::JsonLog), [`TensorBoardLog`](progress::TensorBoardLog), [`RunLog`](progress::RunLog) |
+//! | checkpoint averaging | [`average_models`](run::average_models) (§6.1), [`TrainingConfig::average_last`] |
 //! | BLEU, chrF, error rates | [`metrics`] |
 
 mod config;

@@ -1,4 +1,4 @@
-//! Loaders of examples in memory, as Burn's training loops have them.
+//! Loaders of in-memory examples for Burn's training loop.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::data::{BatchSampler, Example, ExampleSource, LoadedUpdate, Update, Up
 use crate::error::TrainError;
 use crate::objective::Objective;
 
-/// The updates of a run, for Burn's own training loop ([`learner`](crate::learner())): those that
-/// [`Trainer`](crate::Trainer) makes with the same configuration. An epoch of Burn's is the updates between two
+/// The updates of a run, for Burn's own training loop ([`learner`](crate::learner())): the same as those of
+/// [`Trainer`](crate::Trainer) with the same configuration. An epoch of Burn's loop is the updates between two
 /// validations ([`TrainingConfig::validate_every`]).
 ///
-/// Examples are in memory; a source whose examples can fail to be read needs a `Trainer`.
+/// The examples are in memory. A source that can fail to read an example needs a `Trainer`.
 pub struct Updates<E: Example> {
     loader: UpdateLoader<E>,
-    /// Updates of the run.
+    /// Updates in the run.
     updates: usize,
-    /// Updates of an epoch.
+    /// Updates per epoch.
     in_epoch: usize,
-    /// The updates of each epoch that this loader has: all, or the part of a device.
+    /// The updates of each epoch that this loader yields: all, or those of one device.
     part: Range<usize>,
-    /// Epochs begun.
+    /// Number of epochs begun.
     epoch: Arc<AtomicUsize>,
 }
 
@@ -72,13 +72,13 @@ impl<E: Example> Updates<E> {
         }))
     }
 
-    /// Begins after an epoch: that of the checkpoint from which Burn's loop is resumed
+    /// Sets the epoch after which to continue: the epoch of the checkpoint from which Burn's loop is resumed
     /// ([`checkpoint`](burn::train::SupervisedTraining::checkpoint)).
     pub fn begin_after(&self, epoch: usize) {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 
-    /// The epochs of the run, for [`num_epochs`](burn::train::SupervisedTraining::num_epochs).
+    /// The number of epochs of the run, for [`num_epochs`](burn::train::SupervisedTraining::num_epochs).
     pub fn epochs(&self) -> usize {
         self.updates.div_ceil(self.in_epoch)
     }
@@ -126,19 +126,19 @@ impl<B: Backend, E: Example> DataLoader<B, Update<E>> for Updates<E> {
     }
 }
 
-/// Examples in memory, each once, in the same batches each time: to validate on, in Burn's own training loop
-/// ([`learner`](crate::learner())), too.
+/// Examples in memory, each once, in the same batches each time: for validation, also in Burn's own training loop
+/// ([`learner`](crate::learner())).
 #[derive(Debug, Clone)]
 pub struct Batches<E> {
     examples: Arc<Vec<E>>,
     /// The positions of the examples of each batch.
     batches: Arc<Vec<Vec<usize>>>,
-    /// The batches that this loader has.
+    /// The batches that this loader yields.
     part: Range<usize>,
 }
 
 impl<E: Example> Batches<E> {
-    /// The batches that `model` is validated on, by a configuration's `batch_tokens` and `seed`.
+    /// The validation batches of `model`, by a configuration's `batch_tokens` and `seed`.
     ///
     /// # Errors
     /// When the configuration is out of range, or an example does not fit a batch or the model.
@@ -165,7 +165,7 @@ impl<E: Example> Batches<E> {
         }
     }
 
-    /// The batches, one after the other.
+    /// The batches, in order.
     pub(crate) fn batches(&self) -> impl Iterator<Item = Vec<E>> {
         let batches = self.batches[self.part.clone()].iter();
         let example = |&index: &usize| self.examples[index].clone();
@@ -200,7 +200,7 @@ impl<B: Backend, E: Example> DataLoader<B, Vec<E>> for Batches<E> {
     }
 }
 
-/// The items of a loader, with the number of those that were read.
+/// The items of a loader, with the number of items read.
 struct Counted<I> {
     items: I,
     read: usize,
@@ -223,7 +223,7 @@ impl<I: Iterator> DataLoaderIterator<I::Item> for Counted<I> {
     }
 }
 
-/// The batches of examples, after those that are to be checked before a run were checked against the model.
+/// The batches of a source, once the examples to be checked before a run fit the model.
 pub(crate) fn checked<B: Backend, M: Objective<B>>(
     model: &M,
     examples: &dyn ExampleSource<Example = M::Example>,

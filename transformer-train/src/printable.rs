@@ -1,10 +1,9 @@
-//! Text that can be shown.
+//! Text that is safe to display.
 
 use std::borrow::Cow;
 
-/// A text for a line of a terminal or a label of a picture: with U+FFFD in place of each character that it must not
-/// have there. A terminal obeys control characters such as ESC, line feeds and tabs among them; XML forbids most of
-/// them, and U+FFFE and U+FFFF.
+/// Replaces each character that is unsafe in a line of a terminal or a label of a picture by U+FFFD. Terminals
+/// interpret control characters such as ESC, line feed and tab; XML forbids most of them, and U+FFFE and U+FFFF.
 ///
 /// ```
 /// use transformer_train::progress::printable;

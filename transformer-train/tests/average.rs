@@ -213,7 +213,7 @@ fn models_that_differ_are_refused_by_file_and_name() {
         ),
         (
             vec![a(), i64s("table", &[1, 3])],
-            "`table` has other numbers than in",
+            "`table` has other values than in",
         ),
     ] {
         let second = models.model("second", &tensors);

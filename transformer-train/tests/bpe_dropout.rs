@@ -81,7 +81,7 @@ fn dropout_needs_the_text_and_the_tokenizers_of_the_cache() {
     assert!(matches!(error, CorpusError::NoText { .. }));
     let message = error.to_string();
     assert!(
-        message.contains("pairs.cache: the cache holds no text"),
+        message.contains("pairs.cache: the cache contains no text"),
         "{message}"
     );
 

@@ -121,10 +121,10 @@ fn filters_count_what_they_leave_out_by_the_first_reason() {
     assert_eq!(
         filtered.left_out(),
         [
-            "2 pairs are left out: their source sentence is held out",
-            "2 pairs are left out: an equal pair stands before",
-            "1 pair is left out: more than 4 pieces on a side",
-            "3 pairs are left out: one side has more than 2 times the pieces of the other",
+            "2 pairs are skipped: their source sentence is held out",
+            "2 pairs are skipped: equal to an earlier pair",
+            "1 pair is skipped: more than 4 pieces on a side",
+            "3 pairs are skipped: one side has more than 2 times the pieces of the other",
         ]
     );
     let pair = |source: &[u32], target: &[u32]| TokenizedPair {
@@ -169,7 +169,7 @@ fn pairs_that_cannot_be_encoded_are_left_out_and_the_first_is_named() {
     let [line] = &lines[..] else {
         panic!("{lines:?}");
     };
-    let start = "2 pairs are left out: the tokenizer cannot encode them; the first: ";
+    let start = "2 pairs are skipped: the tokenizer cannot encode them; the first: ";
     let expected = format!("{start}{}: line 3: the target sentence: ", path.display());
     assert!(line.starts_with(&expected), "{line}");
 
@@ -183,7 +183,7 @@ fn pairs_that_cannot_be_encoded_are_left_out_and_the_first_is_named() {
     );
     assert_eq!(
         tokenized.to_string(),
-        "2 pairs, 2 that cannot be encoded left out"
+        "2 pairs, 2 skipped (cannot be encoded)"
     );
     assert_eq!(files.place_of(&corpus.pairs()[2]), Some((path, 4)));
 }
@@ -208,8 +208,8 @@ fn pairs_that_cannot_be_used_are_counted_beside_those_that_are_filtered() {
     assert_eq!(
         filtered.left_out(),
         [
-            "2 pairs are left out: a side is empty",
-            "1 pair is left out: an equal pair stands before",
+            "2 pairs are skipped: a side is empty",
+            "1 pair is skipped: equal to an earlier pair",
         ]
     );
 }
@@ -310,7 +310,7 @@ fn only_a_cache_is_replaced() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, &bytes).unwrap();
     let error = open().unwrap_err().to_string();
-    let expected = "; remove the file, and it is made anew";
+    let expected = "; remove the file to rebuild it";
     assert!(error.ends_with(expected), "{error}");
 
     // Of a later version.

@@ -162,10 +162,7 @@ fn a_run_is_not_resumed_with_other_weights() {
         .unwrap();
     let other = trainer(8, out).train(cache([2.0, 1.0]), valid(&folder));
     let error = other.unwrap_err().to_string();
-    assert!(
-        error.contains("made with training data of 31 pairs"),
-        "{error}"
-    );
+    assert!(error.contains("trained on 31 pairs"), "{error}");
 }
 
 #[test]
@@ -189,7 +186,7 @@ fn a_pair_that_is_too_long_is_refused_before_the_run() {
     // Six words and the end.
     assert_eq!(
         refused(7, 6),
-        "training pairs: pair 4 has 6 source and 7 target tokens, more than the 6 of a batch"
+        "training pairs: pair 4 has 6 source and 7 target tokens, more than the batch limit of 6"
     );
     let too_long = refused(6, 40);
     let expected = "has 7 tokens, more than the model's 6 learned positions";
@@ -215,5 +212,5 @@ fn a_run_with_dropout_of_pieces_is_resumed_to_the_run_that_was_not_stopped() {
     let plain = train(8, 0.0, None).unwrap();
     assert!(result(&plain).0 != result(&whole).0);
     let error = train(9, 0.2, out).unwrap_err().to_string();
-    assert!(error.contains("training data"), "{error}");
+    assert!(error.contains("trained on"), "{error}");
 }

@@ -122,8 +122,8 @@ fn pairs_with_an_empty_side_or_too_long_are_left_out_and_counted() {
         assert_eq!(
             unusable.left_out("pair"),
             [
-                "2 pairs are left out: a side is empty",
-                "3 pairs are left out: longer than 1048576 bytes",
+                "2 pairs are skipped: a side is empty",
+                "3 pairs are skipped: longer than 1048576 bytes",
             ]
         );
     }
@@ -172,11 +172,11 @@ fn line_without_a_tab_is_located() {
 #[test]
 fn file_of_unusable_pairs_is_refused_with_the_reason() {
     let message = refusal("a\t\n\t2\n");
-    let reason = "no sentence pair; 2 pairs are left out: a side is empty";
+    let reason = "no sentence pair; 2 pairs are skipped: a side is empty";
     assert_mentions(&message, &[reason]);
     // Another kind of file, of one line.
     let message = refusal(gzip(vec![b'a'; 4 << 20]));
-    let reason = "no sentence pair; 1 pair is left out: longer than 1048576 bytes";
+    let reason = "no sentence pair; 1 pair is skipped: longer than 1048576 bytes";
     assert_mentions(&message, &[reason]);
 }
 

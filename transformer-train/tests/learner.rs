@@ -241,7 +241,7 @@ fn a_model_without_a_width_needs_a_peak_rate() {
         peak_rate: Some(0.1),
         ..without.clone()
     };
-    let expected = "`peak_rate` must be given: this model has no width to compute the paper's from";
+    let expected = "`peak_rate` must be given: the paper's peak needs a model with a width";
     let refused = Trainer::new(mean(), without.clone()).train(numbers(), numbers());
     assert_eq!(refused.unwrap_err().to_string(), expected);
     let refused = learner(mean(), &without)

@@ -255,8 +255,8 @@ fn another_configuration_or_model_is_not_resumed() {
         .train(texts(59), texts(30))
         .unwrap_err()
         .to_string();
-    assert!(error.contains("60 texts of checksum"), "{error}");
-    assert!(error.contains("59 texts of checksum"), "{error}");
+    assert!(error.contains("60 texts (checksum"), "{error}");
+    assert!(error.contains("59 texts (checksum"), "{error}");
     let error = transformer_core::TransformerConfig::load(&out).unwrap_err();
     let expected = "describes a model of type `bag-of-words`, not `transformer`";
     assert!(error.to_string().ends_with(expected), "{error}");
@@ -278,7 +278,7 @@ fn examples_that_do_not_fit_are_refused_by_their_name() {
     );
     assert_eq!(
         refused(vec![3; 17], 0),
-        "training texts: text 0 has 17 source and 1 target tokens, more than the 16 of a batch"
+        "training texts: text 0 has 17 source and 1 target tokens, more than the batch limit of 16"
     );
     let error = trainer(run()).train(texts(3), Vec::new()).unwrap_err();
     assert_eq!(

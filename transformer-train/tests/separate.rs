@@ -142,6 +142,6 @@ fn tokenizers_that_were_exchanged_do_not_fit() {
     let exchanged = Tokenizers::separate(tokenizers.target().clone(), tokenizers.source().clone());
     assert_eq!(
         model.check_tokenizers(&exchanged).unwrap_err().to_string(),
-        "target_tokenizer.json: 11 tokens for a model that knows 9"
+        "target_tokenizer.json: 11 tokens, but the model's vocabulary has 9"
     );
 }

@@ -144,7 +144,7 @@ fn a_run_ends_after_as_many_skipped_updates_in_a_row_as_its_limit() {
     };
     assert_eq!(
         spoilt(3, Loss).to_string(),
-        "updates skipped in a row: 3; the last, update 3, has loss NaN and gradient norm NaN; \
+        "consecutive updates skipped: 3; the last, update 3, has loss NaN and gradient norm NaN; \
          a lower learning rate or a longer warm-up may help"
     );
     let TrainError::Diverged {

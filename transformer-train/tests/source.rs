@@ -255,6 +255,6 @@ fn weights_that_count_nothing_are_refused() {
     let error = trainer(run()).train(source, vec![Number(5)]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "training examples: weight 0 of 4 examples; it must be positive and finite, and leave one in an epoch"
+        "training examples: weight 0 of 4 examples; it must be positive and finite, and give at least one per epoch"
     );
 }

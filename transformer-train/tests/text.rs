@@ -94,7 +94,7 @@ fn two_files_become_a_model_that_translates() {
     other.to_file(out.join(TOKENIZER_FILE)).unwrap();
     let error = again().unwrap_err().to_string();
     let expected = format!(
-        "{}: the run's tokenizers are not those given; load them from there",
+        "{}: the given tokenizers differ from the run's; load them from this directory",
         out.display()
     );
     assert_eq!(error, expected);
@@ -121,7 +121,7 @@ fn a_model_is_not_trained_with_tokenizers_that_do_not_fit_it() {
     };
     let other_eos = TransformerConfig { eos_id: 7, ..small };
     let vocabulary = format!(
-        "tokenizer.json: {entries} tokens for a model that knows {}",
+        "tokenizer.json: {entries} tokens, but the model's vocabulary has {}",
         entries - 1
     );
     let eos = "tokenizer.json: `<eos>` is token 2, but the model's `eos_id` is 7";
@@ -202,7 +202,7 @@ fn long_pairs_are_left_out_and_counted() {
     let at_positions = kept.positions.iter().map(|&at| &all.pairs[at]);
     assert!(at_positions.eq(&kept.pairs));
     let expected = format!(
-        "{} pairs, {} of more than {limit} pieces left out",
+        "{} pairs, {} skipped (more than {limit} pieces)",
         within.len(),
         kept.left_out
     );

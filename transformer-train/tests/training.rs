@@ -130,7 +130,7 @@ fn a_precision_that_the_backend_lacks_is_refused() {
     }
     assert_eq!(
         trained.unwrap_err().to_string(),
-        "`precision` is bf16, for which ndarray has no kernels here: they are those of the features `flex`, `ndarray` and `tch`"
+        "`precision` is bf16, but ndarray has no kernel for it; the features `flex`, `ndarray` and `tch` add kernels"
     );
 }
 
@@ -585,7 +585,7 @@ fn a_loss_that_is_not_a_number_ends_the_run() {
         ..config
     };
     let error = trainer(impatient).train(pairs(30), pairs(10)).unwrap_err();
-    let expected = "skipped in a row: 2; the last, update 3, has loss NaN";
+    let expected = "consecutive updates skipped: 2; the last, update 3, has loss NaN";
     assert!(error.to_string().contains(expected), "{error}");
 }
 
@@ -602,7 +602,7 @@ fn pairs_that_do_not_fit_are_refused() {
     };
     assert_eq!(
         refused(long(vec![3; 40])),
-        "training pairs: pair 0 has 2 source and 41 target tokens, more than the 40 of a batch"
+        "training pairs: pair 0 has 2 source and 41 target tokens, more than the batch limit of 40"
     );
     assert_eq!(
         refused(long(vec![13])),

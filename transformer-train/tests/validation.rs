@@ -170,8 +170,7 @@ fn names_of_numbers_differ_from_each_other_and_from_the_means() {
             .train(pairs(), pairs())
             .unwrap_err();
         let name = names[1];
-        let expected =
-            format!("`{name}` names two numbers of a validation; each needs a name of its own");
+        let expected = format!("two validation metrics are named `{name}`; names must be unique");
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -224,7 +223,7 @@ fn numbers_without_a_name_are_an_error() {
         .validate_with(Numbers(3))
         .train(pairs(), pairs())
         .unwrap_err();
-    let expected = "validation after update 4: 3 numbers for the names `a`, `b`";
+    let expected = "validation after update 4: 3 values for the metrics `a`, `b`";
     assert_eq!(error.to_string(), expected);
 }
 

@@ -1,9 +1,9 @@
-//! The metrics of `transformer evaluate`: those asked for, or those of the run that trained the model.
+//! The metrics of `transformer evaluate`: those of `--metrics`, or those of the run that trained the model.
 
 use std::io;
 use std::path::Path;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::Deserialize;
 use transformer_core::formats::run_of_checkpoint;
 use transformer_train::metrics::TextMetric;
@@ -11,7 +11,7 @@ use transformer_train::metrics::TextMetric;
 use crate::commands::Result;
 use crate::run_file::{RUN_FILE, read_of_run};
 
-/// Without `--metrics`, and without a run that names its own.
+/// The metrics without `--metrics` and without a run that names metrics.
 const DEFAULT: [TextMetric; 2] = [TextMetric::Bleu, TextMetric::Chrf];
 
 /// The part of `run.toml` that is read here.
@@ -29,22 +29,37 @@ struct Validation {
 
 /// Reads the value of a flag: the name of a metric.
 pub fn parser() -> impl TypedValueParser<Value = TextMetric> {
-    PossibleValuesParser::new(TextMetric::ALL.map(TextMetric::key))
-        .try_map(|key| key.parse::<TextMetric>())
+    let values = TextMetric::ALL.map(|metric| PossibleValue::new(metric.key()).help(help(metric)));
+    PossibleValuesParser::new(values).try_map(|key| key.parse::<TextMetric>())
 }
 
-/// The metrics of the run that trained the model in a directory, which may be one of the run's checkpoints; BLEU
-/// and chrF if it names none.
+/// The explanation of a metric in `--help`.
+fn help(metric: TextMetric) -> &'static str {
+    match metric {
+        TextMetric::Bleu => "BLEU, as computed by sacreBLEU",
+        TextMetric::Chrf => "chrF2, as computed by sacreBLEU",
+        TextMetric::ExactMatch => "Percentage of lines that are exactly right",
+        TextMetric::WordErrorRate => {
+            "100 − exact_match: the word error rate if a line is a word and its tokens are phones"
+        }
+        TextMetric::TokenErrorRate => {
+            "Edits per token between spaces: the word error rate if a line is a sentence, the phone error rate if it is a word"
+        }
+    }
+}
+
+/// The metrics of the run that trained the model in a directory, which may be one of the run's checkpoints. They are
+/// BLEU and chrF if the run names none.
 ///
 /// # Errors
-/// When `run.toml` cannot be read, or holds a metric that there is not.
+/// When `run.toml` cannot be read, or names an unknown metric.
 pub fn of_model(model: &Path) -> Result<Vec<TextMetric>> {
     let of_checkpoint = run_of_checkpoint(model);
     let path = of_checkpoint.as_deref().unwrap_or(model).join(RUN_FILE);
     let problem = |problem: &str| {
         let path = path.display();
         let problem = problem.replace('\n', " ");
-        format!("{path}: {problem}; give the metrics by --metrics")
+        format!("{path}: {problem}; set the metrics with --metrics")
     };
     let text = match read_of_run(&path) {
         Ok(text) => text,
@@ -68,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// The metrics of a run with this file, and those of its checkpoint.
+    /// The metrics of a run with this file, and of its checkpoint.
     fn found(run: &str) -> [std::result::Result<Vec<TextMetric>, String>; 2] {
         let folder = tempfile::tempdir().expect("a folder");
         let checkpoint = folder.path().join("checkpoints/update-00000004");
@@ -116,7 +131,7 @@ mod tests {
                 let error = found.expect_err("an error");
                 assert!(error.contains(place), "{error}");
                 assert!(
-                    error.ends_with("; give the metrics by --metrics"),
+                    error.ends_with("; set the metrics with --metrics"),
                     "{error}"
                 );
                 assert!(!error.contains('\n'), "{error}");
@@ -124,7 +139,7 @@ mod tests {
         }
     }
 
-    /// It is not waited for: a pipe or a device may have no end.
+    /// A pipe or a device may have no end, so it is not read.
     #[cfg(unix)]
     #[test]
     fn a_file_of_a_run_that_is_no_file_is_refused() {
@@ -133,7 +148,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
         let error = of_model(folder.path()).expect_err("a device").to_string();
         let expected = format!(
-            "{}: not a regular file; give the metrics by --metrics",
+            "{}: not a regular file; set the metrics with --metrics",
             path.display()
         );
         assert_eq!(error, expected);

@@ -33,37 +33,34 @@ Examples:
   transformer evaluate --model model --data model/valid.tsv
   transformer evaluate --model model --data model/valid.tsv --sentences 500 --beam 1
 
-  Error rates of grapheme-to-phoneme conversion, by an ensemble:
+  Error rates of grapheme-to-phoneme conversion with an ensemble:
     transformer evaluate --model first second third --data dev.tsv --metrics wer,token_error_rate";
 
-/// Measures a model on sentence pairs: loss and perplexity, and its translations by --metrics.
+/// Measure a model on sentence pairs: loss, perplexity, and metrics of its translations.
 ///
-/// `bleu` and `chrf` are those of sacreBLEU, with its signatures. The others compare tokens, which spaces
-/// separate: `exact_match` is the share of the lines that are exactly right, and `wer` that of the lines that
-/// are not, the word error rate where a line is a word and its tokens are phones. `token_error_rate` is edits for
-/// each token: the word error rate where a line is a sentence, the phone error rate where it is a word.
+/// Metrics compare the translations with the targets (docs/guide/metrics.md).
 ///
-/// A pair that is too long is named by its file and line, before anything is computed; the command then ends.
+/// A pair that is too long is an error that names its file and line, before anything is computed.
 ///
-/// With --precision int8 the translations are those of 8 bits. The loss is always that of the weights as the
-/// directory has them.
+/// With --precision int8, the translations are computed in 8 bits. The loss is always computed with the weights as stored
+/// in the directory.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Evaluate {
-    /// Directory of a trained model; of several, the mean of their probabilities
+    /// Model directory; several form an ensemble, which averages their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
     /// Sentence pairs, `source<TAB>target` per line, plain or gzip; `-` is standard input
     #[arg(long, num_args = 1.., required = true, value_name = "FILE")]
     data: Vec<PathBuf>,
-    /// Metrics of the translations, separated by commas [default: those of the (first) model's training run, or
+    /// Metrics of the translations, separated by commas [default: the metrics of the (first) model's training run, else
     /// bleu,chrf]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = metrics::parser())]
     metrics: Vec<TextMetric>,
-    /// Translate only the first N pairs, for --metrics; the loss is that of all
+    /// Translate only the first N pairs for --metrics; the loss covers all pairs
     #[arg(long, value_name = "N")]
     sentences: Option<NonZeroUsize>,
-    /// Write the translations to this file; `-` is standard output, and the measures then go to standard error
+    /// Write the translations to this file; `-` is standard output, and the results then go to standard error
     #[arg(long, value_name = "FILE")]
     hypotheses: Option<PathBuf>,
     #[command(flatten)]
@@ -121,14 +118,14 @@ impl TranslatorTask for Evaluate {
         };
         let translations = match models.packs() {
             true => {
-                // Its memory is free before the packed models are loaded.
+                // Frees its memory before the packed models are loaded.
                 drop(translator);
                 models.packed()?.translate_batch(&sources)
             }
             false => translator.translate_batch(&sources),
         };
         let translations = translations.map_err(of_pair)?;
-        // Before anything is printed: a reader that has read enough ends the command.
+        // Before anything is printed, because a reader that has read enough ends the command.
         let lines = || translations.join("\n") + "\n";
         if let Some(path) = self.file_of_hypotheses() {
             write_file(path, lines()).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -149,7 +146,7 @@ impl TranslatorTask for Evaluate {
     }
 }
 
-/// The line of a model's loss on all pairs.
+/// The line with a model's loss on all pairs.
 fn loss<B: Backend>(translator: &PlainTranslator<B>, pairs: Vec<TokenizedPair>) -> Result<String> {
     let TrainingConfig {
         batch_tokens,
@@ -174,8 +171,8 @@ fn loss<B: Backend>(translator: &PlainTranslator<B>, pairs: Vec<TokenizedPair>) 
     ))
 }
 
-/// The line of an ensemble's perplexity on all pairs: that of the mean of the models' probabilities. The smoothed
-/// loss and the accuracy are measures of one model's training.
+/// The line with an ensemble's perplexity on all pairs, computed from the mean of the models' probabilities. The smoothed
+/// loss and the accuracy describe the training of one model, so that an ensemble has neither.
 fn ensemble_perplexity<B: Backend>(
     translator: &PlainTranslator<B>,
     corpus: &Corpus,
@@ -192,19 +189,19 @@ fn ensemble_perplexity<B: Backend>(
     let log_prob: f64 = scores.iter().map(TargetScore::log_prob).sum();
     let nll = -log_prob / tokens as f64;
     Ok(format!(
-        "nll {nll:.4}  perplexity {:.3}  tokens {tokens}  of {models} models together",
+        "nll {nll:.4}  perplexity {:.3}  tokens {tokens}  ensemble of {models} models",
         nll.exp()
     ))
 }
 
 impl Evaluate {
-    /// The file that the translations are written to, if they are written to one.
+    /// The file that the translations are written to, if any.
     fn file_of_hypotheses(&self) -> Option<&Path> {
         let path = self.hypotheses.as_deref();
         path.filter(|path| !is_standard_stream(path))
     }
 
-    /// Every pair as tokens. One that is too long is an error here, before memory runs out.
+    /// Every pair as tokens. A pair that is too long is an error here, before memory runs out.
     fn tokenized<B: Backend>(
         &self,
         corpus: &Corpus,
@@ -221,7 +218,7 @@ impl Evaluate {
         for (index, pair) in pairs.iter().enumerate() {
             let source = special_tokens.end_source(&pair.source).len();
             let target = pair.tgt_len();
-            // The model's learned positions first, if it has some: no flag adds any.
+            // The model's learned positions, if any, come first: no flag can raise that limit.
             translator.model().check(pair).map_err(|problem| {
                 let side = match source >= target {
                     true => "source",
@@ -237,7 +234,7 @@ impl Evaluate {
         Ok(pairs)
     }
 
-    /// The sentences whose translations are measured, and their references.
+    /// The sentences that are translated for the metrics, and their references.
     fn measured<'a>(&self, corpus: &'a Corpus) -> (Vec<&'a str>, Vec<&'a str>) {
         let count = self.sentences.map_or(corpus.len(), NonZeroUsize::get);
         let pairs = corpus.pairs().iter().take(count);
@@ -253,7 +250,7 @@ fn place(places: &PairPlaces, pair: usize) -> String {
     format!("{}: line {line}", file.display())
 }
 
-/// The error of a pair that cannot be translated or scored, with its file and line.
+/// The error about a pair that cannot be translated or scored, with its file and line.
 fn of_pair(error: TextError, places: &PairPlaces) -> Box<dyn Error> {
     match error {
         TextError::Decode(error) => {

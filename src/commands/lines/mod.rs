@@ -1,4 +1,4 @@
-//! Lines of a file of any size, or of standard input, plain or gzip, a few at a time.
+//! Lines of a file of any size or of standard input, plain or gzip, read in chunks.
 
 mod piped;
 
@@ -18,22 +18,22 @@ use super::Result;
 use crate::process::note;
 use piped::PipedLines;
 
-/// Lines, and bytes, that are read at a time.
+/// The maximum number of lines, and of bytes, in a chunk.
 const CHUNK: (usize, usize) = (1000, MAX_LINE_BYTES);
 
-/// Lines that a pipe brings within this time of the first are answered together with it: somebody who types does not
-/// notice it, and a program that writes line after line fills a chunk.
+/// Lines that arrive from a pipe within this time of the first line are processed together with it. A user who types
+/// does not notice the delay, and a program that writes line after line fills a chunk.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// A line that was read.
 enum Line {
     Text(String),
-    /// The problem with it.
+    /// The problem with the line.
     Unreadable(String),
 }
 
 impl Line {
-    /// The next line of a text; `None` at its end.
+    /// The next line of a text; `None` at the end.
     ///
     /// # Errors
     /// Why the text cannot be read any further.
@@ -50,7 +50,7 @@ impl Line {
         }))
     }
 
-    /// The bytes that are kept of it.
+    /// The bytes of the line that are kept.
     fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -59,13 +59,13 @@ impl Line {
     }
 }
 
-/// The source of lines, which decides how many are answered together.
+/// The source of lines, which decides how many lines are processed together.
 enum Input {
-    /// A file: a chunk.
+    /// A file: a chunk at a time.
     File(TextLines),
-    /// Somebody who types: each line at once.
+    /// A terminal: each line as soon as it is typed.
     Terminal(TextLines),
-    /// A pipe, at whose other end may be somebody who types: those that are there.
+    /// A pipe, at whose other end may be a user: the lines that have arrived.
     Pipe(PipedLines),
 }
 
@@ -92,7 +92,7 @@ impl Input {
     }
 }
 
-/// A text for standard output: [printable] where that is a terminal, elsewhere as it is.
+/// A text for standard output: [printable] if that is a terminal, otherwise unchanged.
 pub fn for_output(text: &str) -> Cow<'_, str> {
     match io::stdout().is_terminal() {
         true => printable(text),
@@ -100,7 +100,7 @@ pub fn for_output(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether standard input is a file, as by `< FILE`.
+/// Whether standard input is a file, as with `< FILE`.
 #[cfg(unix)]
 fn standard_input_is_file() -> bool {
     use std::os::fd::AsFd;
@@ -115,21 +115,21 @@ fn standard_input_is_file() -> bool {
     false
 }
 
-/// The lines of an input. Those that cannot be used are named on standard error and counted.
+/// The lines of an input. Unusable lines are reported on standard error and counted.
 pub struct Lines {
     name: String,
     input: Input,
-    /// Why the input cannot be read any further, once it is so.
+    /// Why the input cannot be read any further, after a read error.
     end: Option<String>,
-    /// Lines of the chunks before the last.
+    /// Lines of the chunks before the current one.
     before: usize,
-    /// Lines of the last chunk.
+    /// Lines of the current chunk.
     current: usize,
     failed: usize,
 }
 
 impl Lines {
-    /// The lines of a file, or those of standard input: without a path, and where the path is `-`.
+    /// The lines of a file, or of standard input if there is no path or the path is `-`.
     pub fn open(path: Option<&Path>) -> Result<Self> {
         let (name, input) = match path {
             Some(path) if !is_standard_stream(path) => {
@@ -152,7 +152,7 @@ impl Lines {
         }
     }
 
-    /// Whether somebody types the lines.
+    /// Whether the lines come from a terminal.
     pub fn are_typed(&self) -> bool {
         matches!(self.input, Input::Terminal(_))
     }
@@ -162,16 +162,16 @@ impl Lines {
         self.before + self.current
     }
 
-    /// The number, from 1, of a line of the last chunk.
+    /// The number, from 1, of a line of the current chunk.
     pub fn number(&self, index: usize) -> usize {
         self.before + index + 1
     }
 
-    /// Answers all lines in their order, a chunk at a time: `answer` is given the next lines, with `None` for an unreadable
-    /// one, which has been reported, and writes the answers to standard output.
+    /// Processes all lines in order, a chunk at a time. `answer` receives the next lines, with `None` for an unreadable
+    /// line, which has been reported, and writes the results to standard output.
     ///
     /// # Errors
-    /// When the input cannot be read any further, and those of `answer`.
+    /// When the input cannot be read any further, and the errors of `answer`.
     pub fn answer(
         &mut self,
         mut answer: impl FnMut(&mut Self, Vec<Option<String>>, &mut StdoutLock<'static>) -> Result,
@@ -206,7 +206,7 @@ impl Lines {
         Ok(texts)
     }
 
-    /// Lines that are answered together. Those before a place that cannot be read come before its error.
+    /// Lines that are processed together. The lines before an unreadable place come before its error.
     fn read_chunk(&mut self) -> Result<Vec<Line>> {
         let most = if self.are_typed() { 1 } else { CHUNK.0 };
         let mut lines = Vec::new();
@@ -236,18 +236,18 @@ impl Lines {
         }
     }
 
-    /// The name of the input, and the number of a line of the last chunk.
+    /// The name of the input, and the number of a line of the current chunk.
     pub fn place(&self, index: usize) -> String {
         format!("{}: line {}", self.name, self.number(index))
     }
 
-    /// Reports a problem with a line of the last chunk.
+    /// Reports a problem with a line of the current chunk.
     pub fn report(&mut self, index: usize, problem: &dyn Display) {
         self.failed += 1;
         note(format_args!("{}: {problem}", self.place(index)));
     }
 
-    /// Fails where a line was reported. `done` names the work on a line: `translated`, `scored`.
+    /// Fails if a line was reported. `done` is the participle in the message: `translated`, `scored`.
     pub fn finish(&self, done: &str) -> std::result::Result<(), String> {
         match self.failed {
             0 => Ok(()),
@@ -269,13 +269,13 @@ mod tests {
         TextLines::new(TextReader::new(BufReader::new(input)).expect("its first byte"))
     }
 
-    /// The lines of a text, read as those of a file.
+    /// The lines of a text, read like a file.
     fn lines(bytes: impl Into<Vec<u8>>) -> Lines {
         let text = text(Cursor::new(bytes.into()));
         Lines::new("a text".into(), Input::File(text))
     }
 
-    /// The lines of an input, read as those of a pipe.
+    /// The lines of an input, read like a pipe.
     fn piped(input: impl Read + Send + 'static) -> Lines {
         let piped = PipedLines::new(text(input)).expect("a thread");
         Lines::new("a pipe".into(), Input::Pipe(piped))
@@ -319,7 +319,7 @@ mod tests {
         assert!(lines.next_chunk().expect("the end").is_empty());
     }
 
-    /// Reads nothing but an error.
+    /// A reader that only returns an error.
     struct Broken;
 
     impl Read for Broken {

@@ -1,4 +1,5 @@
-//! The lines of a pipe, read by a thread, so that the program can answer those that are there and wait for no other.
+//! The lines of a pipe, read by a thread, so that the program can process the lines that have arrived without waiting
+//! for the next one.
 
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -9,14 +10,14 @@ use transformer_train::data::TextLines;
 
 use super::Line;
 
-/// Lines that are read before they are asked for; each may have a MiB.
+/// The maximum number of lines that are read ahead; each may have 1 MiB.
 const AHEAD: usize = 16;
 
-/// The lines of a pipe, in their order.
+/// The lines of a pipe, in order.
 pub(super) struct PipedLines(Receiver<Result<Line, String>>);
 
 impl PipedLines {
-    /// Begins to read a text.
+    /// Starts to read a text.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -34,8 +35,8 @@ impl PipedLines {
         Ok(Self(receiver))
     }
 
-    /// The next line; `None` at the end of the text, and where the next line has not come by `until`. Without `until`,
-    /// it is waited for.
+    /// The next line; `None` at the end of the text, or if the next line has not arrived by `until`. Without `until`, it
+    /// waits for the line.
     ///
     /// # Errors
     /// Why the text cannot be read any further.

@@ -22,20 +22,20 @@ Examples:
   transformer attention --model model --source \"Where are you?\" --layer 3 --head 4 --out head.png
   transformer attention --model model --source \"Where is he?\" --target \"Où est-il ?\" --kind decoder";
 
-/// Draws the attention weights of a sentence and its translation, as the paper's appendix does.
+/// Draw the attention weights of a sentence and its translation, as in the paper's appendix.
 ///
-/// Each row is a token that attends, each column one that is attended to; the darker a field, the larger
-/// the weight.
+/// Each row is a token that attends, and each column a token that is attended to. The darker a cell, the larger the
+/// weight.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Attention {
-    /// Directory of a trained model
+    /// Model directory
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// The sentence
+    /// Source sentence
     #[arg(long, value_name = "TEXT")]
     source: String,
-    /// Its translation; without it, the model's own
+    /// Target sentence [default: the model's translation]
     #[arg(long, value_name = "TEXT")]
     target: Option<String>,
     /// Kind of attention
@@ -47,7 +47,7 @@ pub struct Attention {
     /// Head, from 1 [default: all]
     #[arg(long, value_name = "N")]
     head: Option<usize>,
-    /// Picture, .svg or .png
+    /// Output file, .svg or .png
     #[arg(long, value_name = "FILE", default_value = "attention.svg")]
     out: PathBuf,
     #[command(flatten)]
@@ -56,21 +56,21 @@ pub struct Attention {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Of the source to itself
+    /// Encoder self-attention
     Encoder,
-    /// Of the target to itself
+    /// Decoder self-attention
     Decoder,
-    /// Of the target to the source
+    /// Cross-attention, from the target to the source
     Cross,
 }
 
-/// Most tokens of a sentence, special ones apart: a picture of more would be too large to read.
+/// The maximum number of tokens of a sentence without special tokens. A larger picture could not be read.
 const MOST_TOKENS: usize = 256;
 
 impl Attention {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
-        // Before the model is loaded.
+        // Checked before the model is loaded.
         check(&self.out)?;
         let (models, languages) = (vec![self.model.clone()], self.languages.clone());
         Inference::between(languages).run(common.backend, models, Ok, self)
@@ -118,21 +118,21 @@ impl TranslatorTask for Attention {
 /// The text of a token, without the space before it.
 fn name(tokenizer: &Tokenizer, token: u32) -> String {
     match tokenizer.token(token).trim() {
-        // Byte-level vocabularies' name for a space.
+        // `Ġ` is a space in byte-level vocabularies.
         "" | "Ġ" => "␣".into(),
         name => name.into(),
     }
 }
 
 impl Attention {
-    /// The maps of the layer and head that were asked for, or of all.
+    /// The maps of the chosen layer and head, or of all.
     fn chosen<B: Backend>(
         &self,
         layers: Vec<Tensor<B, 4>>,
     ) -> std::result::Result<Vec<Map>, String> {
         let Some(first) = layers.first() else {
             return Err(
-                "--kind decoder: the model's decoder has recurrences in place of self-attention"
+                "--kind decoder: the model's decoder has a recurrence instead of self-attention"
                     .into(),
             );
         };
@@ -142,7 +142,7 @@ impl Attention {
             ("--head", self.head, n_heads),
         ] {
             if let Some(chosen) = chosen.filter(|chosen| !(1..=most).contains(chosen)) {
-                return Err(format!("{name} {chosen}: the model has 1 to {most}"));
+                return Err(format!("{name} {chosen}: must be between 1 and {most}"));
             }
         }
         let mut maps = Vec::new();

@@ -1,4 +1,4 @@
-//! Attention weights as a picture.
+//! The picture of attention weights.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Drawing, Font};
 
-/// The weights of one head: a row for each token that attends, a column for each that is attended to.
+/// The weights of one head: a row per token that attends, a column per token that is attended to.
 pub struct Map {
     /// Layer, from 1.
     pub layer: usize,
@@ -19,15 +19,15 @@ pub struct Map {
     pub weights: Vec<f32>,
 }
 
-/// Maps of the same tokens, a row of maps for each layer.
+/// Maps of the same tokens, with a row of maps per layer.
 pub struct Picture<'a> {
     rows: &'a [String],
     columns: &'a [String],
     maps: &'a [Map],
-    /// Side of a field, and height of the letters beside it, in pixels.
+    /// Size of a cell, and height of the letters beside it, in pixels.
     cell: i32,
     font: i32,
-    /// Margins for the rows' labels, and for the columns'.
+    /// Margins for the labels of rows and columns.
     left: i32,
     top: i32,
 }
@@ -39,7 +39,7 @@ impl<'a> Picture<'a> {
     pub fn new(rows: &'a [String], columns: &'a [String], maps: &'a [Map]) -> Self {
         let (cell, font) = if maps.len() == 1 { (26, 16) } else { (16, 12) };
         let longest = |labels: &[String]| labels.iter().map(|label| label.chars().count()).max();
-        // No letter of this font is wider than high.
+        // No letter of this font is wider than it is high.
         let margin = |labels: &[String]| longest(labels).unwrap_or(0) as i32 * font * 3 / 4 + 8;
         Self {
             rows,

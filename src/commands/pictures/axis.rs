@@ -1,22 +1,22 @@
-//! An axis: its range, and round numbers along it.
+//! An axis: its range, and its ticks at round numbers.
 
-/// The numbers that an axis covers.
+/// The range of an axis.
 #[derive(Debug, Clone, Copy)]
 pub struct Axis {
     low: f64,
     high: f64,
-    /// Between two ticks: 1, 2 or 5 times a power of ten.
+    /// The distance between two ticks: 1, 2 or 5 times a power of ten.
     step: f64,
 }
 
 impl Axis {
-    /// The largest number that an axis has: well below where differences and products of ours become infinite.
+    /// The largest value on an axis. Differences and products of such values stay finite.
     pub const MOST: f64 = 1e100;
-    /// Numbers that are no further apart are one: their steps would be zero.
+    /// Values that differ by no more than this are treated as equal, because the step between ticks would be zero.
     const LEAST: f64 = 1e-100;
 
-    /// From `low` to `high`, with some `ticks` ticks; both are at most [`MOST`](Self::MOST). Around a
-    /// single number the axis is a little wider.
+    /// The axis from `low` to `high`, with about `ticks` ticks. Both ends are at most [`MOST`](Self::MOST) in absolute
+    /// value. If they are equal, the axis is widened on both sides.
     pub fn new(low: f64, high: f64, ticks: usize) -> Self {
         let margin = match high - low > Self::LEAST {
             true => 0.0,
@@ -35,14 +35,14 @@ impl Axis {
         }
     }
 
-    /// Where a number stands: 0 at the low end, 1 at the high one.
+    /// The position of a number: 0 at the low end, 1 at the high end.
     pub fn share(&self, number: f64) -> f64 {
         (number - self.low) / (self.high - self.low)
     }
 
-    /// The round numbers of the axis, each with its label.
+    /// The ticks of the axis, each with its label.
     pub fn ticks(&self) -> Vec<(f64, String)> {
-        // An end of the axis that is round but for rounding is a tick.
+        // An end of the axis is a tick, too, if it is a round number up to rounding errors.
         let first = (self.low / self.step - 1e-9).ceil() as i64;
         let last = (self.high / self.step + 1e-9).floor() as i64;
         let number = |index| index as f64 * self.step;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_number_stands_in_the_middle() {
+    fn a_single_number_is_in_the_middle() {
         for number in [0.0, -3.0, 1e-7, 1234.5] {
             let axis = Axis::new(number, number, 5);
             assert!((axis.share(number) - 0.5).abs() < 1e-9);

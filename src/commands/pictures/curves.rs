@@ -13,30 +13,29 @@ use crate::commands::{Result, print};
 
 const EXAMPLES: &str = "\
 Examples:
-  A run, also while it lasts:
+  Plot a run, also while it is training:
     transformer curves model
 
-  Several runs beside each other, by the time that they took:
+  Compare several runs over their training time:
     transformer curves small base --numbers loss,bleu --over seconds --out compared.png";
 
-/// Draws the loss, the measures, the learning rate and the speed of training runs.
+/// Plot loss, metrics, learning rate and speed of training runs.
 ///
-/// Each number has a panel, with the curves of all runs. A run that was trained without a log has only the
-/// numbers of its validations.
+/// Each quantity has a panel with the curves of all runs. A run without a log has only the values of its validations.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Curves {
     /// Directories of training runs
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// Numbers to draw: loss, perplexity, accuracy, rate, tokens, norm, and those measured at validations by
-    /// their names in displays or in run files [default: loss, all measured ones, rate, tokens]
+    /// Quantities to plot: loss, perplexity, accuracy, rate, tokens, norm, and metrics by their names in the log or in run
+    /// files [default: loss, all metrics, rate, tokens]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     numbers: Vec<String>,
-    /// The lower axis
+    /// The x axis
     #[arg(long, value_enum, default_value_t = Over::Updates)]
     over: Over,
-    /// Picture, .svg or .png
+    /// Output file, .svg or .png
     #[arg(long, value_name = "FILE", default_value = "curves.svg")]
     out: PathBuf,
 }
@@ -44,7 +43,7 @@ pub struct Curves {
 impl Curves {
     /// Runs the command.
     pub fn run(self) -> Result {
-        // Before anything is read.
+        // Checked before anything is read.
         check(&self.out)?;
         let runs: Vec<Run> = self
             .directories
@@ -62,8 +61,8 @@ impl Curves {
         print(&format!("{}: {}", self.out.display(), titles.join("; ")))
     }
 
-    /// The panels of the numbers that were asked for, which at least one run must have; without `--numbers`,
-    /// those that one has.
+    /// The panels of the chosen quantities, each of which at least one run must have recorded; without `--numbers`, the
+    /// panels of all quantities that a run has recorded.
     fn panels(&self, runs: &[Run]) -> Result<Vec<Panel>> {
         let measured: BTreeSet<&str> = runs.iter().flat_map(Run::measured).collect();
         if self.numbers.is_empty() {
@@ -81,7 +80,7 @@ impl Curves {
             let panel = self.panel(runs, &number);
             if panel.series.is_empty() {
                 return Err(format!(
-                    "--numbers {name}: no run has it; runs that are trained with a log do"
+                    "--numbers {name}: no run has recorded it; only runs with a log record it"
                 )
                 .into());
             }
@@ -103,7 +102,7 @@ impl Curves {
     }
 }
 
-/// The number of that name, in small letters or large ones; a measured one also by its name in run files.
+/// The quantity of that name, in lower or upper case; a metric also by its name in run files.
 fn named(name: &str, measured: &BTreeSet<&str>) -> Result<Number> {
     let asked = name.trim().to_lowercase();
     let is_name = |known: &str| known.to_lowercase() == asked;
@@ -124,7 +123,7 @@ fn named(name: &str, measured: &BTreeSet<&str>) -> Result<Number> {
     let own = Number::NAMED.map(|(known, _)| known);
     let known: Vec<_> = own.iter().chain(measured).copied().collect();
     Err(format!(
-        "--numbers {name}: not a number of these runs, which are {}",
+        "--numbers {name}: unknown; these runs have {}",
         known.join(", ")
     )
     .into())

@@ -1,4 +1,4 @@
-//! Curves as a picture: a legend, and panels below each other.
+//! The picture of curves: a legend, and panels below each other.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::Axis;
 use super::{Drawing, Font};
 
-/// Colours that people with red-green colour blindness can distinguish, too (Okabe and Ito, 2008).
+/// Colours that people with red-green colour blindness can also distinguish (Okabe and Ito, 2008).
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -27,63 +27,63 @@ const LETTERS: i32 = 15;
 const LINE: i32 = 22;
 const PANEL: (i32, i32) = (760, 220);
 const MARGIN: i32 = 14;
-/// Half of the last label of the lower axis stands beyond it.
+/// Room for half of the last label of the x axis.
 const RIGHT: i32 = 48;
-/// A colour in the legend.
+/// The width of a colour sample in the legend.
 const SAMPLE: i32 = 36;
 
 /// The radius of the ring around the mark of an average.
 const RING: i32 = 8;
 
-/// Between a panel and the next: a title, and the labels of the axis.
+/// The space above a panel, for its title, and below it, for the labels of the axis.
 const HEAD: i32 = LINE + 6;
 const FOOT: i32 = LINE;
 
-/// The stage of a run that a curve was measured in.
+/// The stage of a run in which a curve was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Training,
     Validation,
-    /// Of the averages of checkpoints.
+    /// The validation of an average of checkpoints.
     Average,
 }
 
 /// A curve of one of the runs.
 pub struct Series {
-    /// Which run, from 0.
+    /// The index of the run.
     pub run: usize,
     pub stage: Stage,
-    /// Places along the lower axis and numbers, all finite.
+    /// Points of x and y, all finite.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The curves of one number.
+/// The curves of one quantity.
 pub struct Panel {
     pub title: String,
-    /// Whether the axis begins at zero.
+    /// Whether the y axis starts at zero.
     pub from_zero: bool,
-    /// At least one, and each with a point.
+    /// At least one series, each with at least one point.
     pub series: Vec<Series>,
 }
 
-/// Panels below each other, over one lower axis.
+/// Panels below each other, with a common x axis.
 pub struct Curves {
     /// The runs' names.
     pub runs: Vec<String>,
-    /// The title of the lower axis.
+    /// The title of the x axis.
     pub over: &'static str,
     pub panels: Vec<Panel>,
 }
 
 impl Curves {
-    /// The lower axis, from zero to the end of the longest curve.
+    /// The x axis, from zero to the end of the longest curve.
     fn lower_axis(&self) -> Axis {
         let series = self.panels.iter().flat_map(|panel| &panel.series);
         let places = series.flat_map(|series| series.points.iter().map(|point| point.0));
         Axis::new(0.0, places.fold(0.0, f64::max), 8)
     }
 
-    /// The legend's lines below the runs: what the width of a curve means.
+    /// The lines of the legend below the runs, which explain the width of a curve.
     fn stages(&self) -> Vec<(Stage, &'static str)> {
         let is_drawn = |stage: Stage| {
             let mut series = self.panels.iter().flat_map(|panel| &panel.series);
@@ -103,7 +103,7 @@ impl Curves {
             .collect()
     }
 
-    /// The left end of the panels: the widest label stands before it.
+    /// The left end of the panels, with room for the widest label.
     fn left(&self, font: Font) -> i32 {
         let ticks = self.panels.iter().flat_map(|panel| panel.axis().ticks());
         let widths = ticks.map(|(_, label)| font.width(&label, LETTERS));
@@ -117,7 +117,7 @@ impl Curves {
 }
 
 impl Panel {
-    /// Over all its numbers, with some space above and below them.
+    /// The y axis, over all values, with some space above and below them.
     fn axis(&self) -> Axis {
         let points = self.series.iter().flat_map(|series| &series.points);
         let ends = (f64::INFINITY, f64::NEG_INFINITY);
@@ -176,7 +176,7 @@ impl Drawing for Curves {
     }
 }
 
-/// Where things are drawn.
+/// The area to draw on, and its layout.
 struct Page<'a, D: DrawingBackend> {
     area: &'a DrawingArea<D, Shift>,
     font: Font,
@@ -200,7 +200,7 @@ where
         Ok(self.area.draw(&PathElement::new(points, style))?)
     }
 
-    /// The runs with their colours and marks, then the meaning of a curve's width.
+    /// The runs with their colours and markers, then the explanation of the width of a curve.
     fn legend(&self, curves: &Curves) -> Result<(), Box<dyn Error>> {
         let mut y = MARGIN + LINE / 2;
         for (run, name) in curves.runs.iter().enumerate() {
@@ -218,7 +218,7 @@ where
         Ok(())
     }
 
-    /// A panel whose field begins at `top`, below the title.
+    /// A panel whose plot starts at `top`, below the title.
     fn panel(&self, panel: &Panel, top: i32) -> Result<(), Box<dyn Error>> {
         let (left, axis) = (self.left, panel.axis());
         let (right, bottom) = (left + PANEL.0, top + PANEL.1);
@@ -240,7 +240,7 @@ where
         for series in &panel.series {
             let points = series.points.iter();
             let points: Vec<Point> = points.map(|&(place, n)| (x(place), y(n))).collect();
-            // A single point of training would not be seen.
+            // A single training point would not be visible without a marker.
             let marked = series.stage != Stage::Training || points.len() == 1;
             if marked {
                 for &point in &points {
@@ -262,7 +262,7 @@ where
         Ok(())
     }
 
-    /// The mark of a run. Runs of one colour have different ones.
+    /// The marker of a run. Runs with the same colour have different markers.
     fn mark(&self, run: usize, (x, y): Point) -> Result<(), Box<dyn Error>> {
         let style = color(run).filled();
         let corners = match run % 4 {

@@ -1,4 +1,4 @@
-//! The numbers of a run, as points of curves.
+//! The recorded values of a run, as points of curves.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,12 +12,12 @@ use super::axis::Axis;
 use super::curves_picture::Stage;
 use crate::commands::Result;
 
-/// What curves are drawn over.
+/// The x axis of the curves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Over {
     /// Updates
     Updates,
-    /// Seconds spent training, validation and saving left out
+    /// Seconds of training, without validation and saving
     Seconds,
 }
 
@@ -38,13 +38,13 @@ impl Over {
     }
 }
 
-/// A number of a run that can be drawn.
+/// A quantity of a run that can be plotted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Number {
     Loss,
     Perplexity,
     Accuracy,
-    /// Measured at validations, by this name.
+    /// Measured at validations, under this name.
     Measured(String),
     Rate,
     Tokens,
@@ -52,7 +52,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// The numbers that have a name of their own in `--numbers`.
+    /// The quantities with a fixed name in `--numbers`.
     pub const NAMED: [(&'static str, Self); 6] = [
         ("loss", Self::Loss),
         ("perplexity", Self::Perplexity),
@@ -62,7 +62,7 @@ impl Number {
         ("norm", Self::Norm),
     ];
 
-    /// The title of its panel.
+    /// The title of the panel.
     pub fn title(&self) -> &str {
         match self {
             Self::Loss => "loss, in nats per token",
@@ -75,33 +75,33 @@ impl Number {
         }
     }
 
-    /// Whether its axis begins at zero.
+    /// Whether the y axis starts at zero.
     pub fn is_from_zero(&self) -> bool {
         matches!(self, Self::Rate | Self::Tokens)
     }
 }
 
-/// The numbers of a run.
+/// The recorded values of a run.
 pub struct Run {
-    /// The directory, as it was given.
+    /// The directory as given on the command line.
     pub name: String,
     points: Vec<TrainingPoint>,
     validations: Vec<Validation>,
-    /// The validations of the averages of its last checkpoints, each made where the run had ended.
+    /// The validations of the averages of the last checkpoints, each made at an end of the run.
     averages: Vec<Validation>,
 }
 
-/// Places along the axis and numbers, in order.
+/// Points of x and y, in order.
 type Curve = Vec<(f64, f64)>;
 
 impl Run {
-    /// Reads a run's log, and from its newest checkpoint the validations that the log lacks.
+    /// Reads the log of a run, and the validations that the log lacks from the newest checkpoint.
     pub fn load(directory: &Path) -> Result<Self> {
         let name = directory.display().to_string();
         let log = RunLog::load(directory)?;
         let record = RunRecord::load(directory)?;
         if log.is_none() && record.is_none() {
-            let problem = format!("no training run: there is no {LOG_FILE} and no checkpoint");
+            let problem = format!("not a training run: it has no {LOG_FILE} and no checkpoint");
             return Err(format!("{name}: {problem}").into());
         }
         let RunLog {
@@ -118,7 +118,7 @@ impl Run {
         }
         let averages = averages.into_iter().map(|average| average.validation);
         if points.is_empty() && validations.is_empty() {
-            return Err(format!("{name}: the run has no numbers yet").into());
+            return Err(format!("{name}: the run has not recorded anything yet").into());
         }
         Ok(Self {
             name,
@@ -128,20 +128,20 @@ impl Run {
         })
     }
 
-    /// The names of the numbers that were measured at its validations.
+    /// The names of the metrics that were measured at validations.
     pub fn measured(&self) -> BTreeSet<&str> {
         let names = self.validations.iter().flat_map(|v| v.numbers.keys());
         names.map(String::as_str).collect()
     }
 
-    /// The curves of a number, those without a point left out.
+    /// The curves of a quantity, without empty ones.
     pub fn curves(&self, number: &Number, over: Over) -> Vec<(Stage, Curve)> {
         let validated = |number: &dyn Fn(&Validation) -> f64| {
             [&self.validations, &self.averages].map(|of| curve(of, over, number))
         };
         let none = || [Curve::new(), Curve::new()];
         let (training, [validation, average]) = match number {
-            // A run without a log has the means of the training between two validations.
+            // Without a log, the run has the means of the training between two validations.
             Number::Loss if self.points.is_empty() => (
                 curve(&self.validations, over, |v| v.train_loss),
                 validated(&|v| v.valid_loss),
@@ -200,7 +200,7 @@ fn curve(validations: &[Validation], over: Over, number: impl Fn(&Validation) ->
     points.filter(has_place).collect()
 }
 
-/// A NaN, or a number too large for an axis, has no place in a curve.
+/// Whether a point can be plotted: neither a NaN nor too large for an axis.
 fn has_place(point: &(f64, f64)) -> bool {
     [point.0, point.1]
         .iter()

@@ -19,7 +19,7 @@ use transformer_train::progress::printable;
 
 use super::{check_output, write_file};
 
-/// Most pixels of a .png.
+/// The maximum number of pixels of a .png.
 const MOST_PIXELS: u64 = 1 << 28;
 
 const FAMILY: &str = "sans-serif";
@@ -32,17 +32,17 @@ enum Format {
 }
 
 impl Format {
-    /// By the extension of the file.
+    /// The format of a file by its extension.
     fn of(path: &Path) -> Result<Self, String> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("svg") => Ok(Self::Svg),
             Some("png") => Ok(Self::Png),
-            _ => Err(format!("{}: neither .svg nor .png", path.display())),
+            _ => Err(format!("{}: must end in .svg or .png", path.display())),
         }
     }
 }
 
-/// The font of pictures, which comes with the program.
+/// The font of pictures, which is part of the program.
 #[derive(Debug, Clone, Copy)]
 pub struct Font(());
 
@@ -54,7 +54,7 @@ impl Font {
         Ok(Self(()))
     }
 
-    /// Black letters of that height in pixels, placed by an anchor.
+    /// A style of black letters of that height in pixels, placed by an anchor.
     pub fn style(self, height: i32, anchor: Pos) -> TextStyle<'static> {
         TextStyle::from((FAMILY, height).into_font()).pos(anchor)
     }
@@ -72,7 +72,7 @@ impl Font {
     /// The width of a text, in pixels.
     pub fn width(self, text: &str, height: i32) -> i32 {
         let size = (FAMILY, height).into_font().box_size(&printable(text));
-        // No letter of this font is wider than high.
+        // No letter of this font is wider than it is high.
         size.map_or(text.chars().count() as i32 * height, |(width, _)| {
             width as i32
         })
@@ -81,7 +81,7 @@ impl Font {
 
 /// A drawing that can be rendered to a picture file.
 pub trait Drawing {
-    /// The advice where a .png would have too many pixels.
+    /// The advice if a .png would have too many pixels.
     const SMALLER: &'static str;
 
     /// Width and height, in pixels.
@@ -97,7 +97,7 @@ pub trait Drawing {
         D::ErrorType: 'static;
 }
 
-/// Checks, before anything is computed, that there can be a picture at a path.
+/// Checks that a picture can be written to a path, before anything is computed.
 pub fn check(path: &Path) -> Result<(), String> {
     Format::of(path)?;
     check_output(path)
@@ -129,7 +129,7 @@ fn save_svg(
 ) -> Result<(), Box<dyn Error>> {
     let mut text = String::new();
     draw(picture, font, SVGBackend::with_string(&mut text, size))?;
-    // Not by the backend, which would not notice a full disk.
+    // Not written by the backend, which would not notice a full disk.
     Ok(write_file(path, text)?)
 }
 
@@ -140,7 +140,7 @@ fn save_png(
     path: &Path,
 ) -> Result<(), Box<dyn Error>> {
     let (width, height) = size;
-    // Of red, green and blue.
+    // Three bytes per pixel: red, green and blue.
     let mut pixels = vec![0; 3 * width as usize * height as usize];
     draw(picture, font, BitMapBackend::with_buffer(&mut pixels, size))?;
     let mut file = Vec::new();
@@ -149,7 +149,7 @@ fn save_png(
     let mut writer = encoder.write_header()?;
     writer.write_image_data(&pixels)?;
     writer.finish()?;
-    // Not by the backend, which would leave a picture that is cut off where the disk is full.
+    // Not written by the backend, which would leave a truncated picture if the disk is full.
     Ok(write_file(path, file)?)
 }
 

@@ -1,4 +1,4 @@
-//! The pairs of a run as text: read from their files, some held out, or those that an earlier command has left.
+//! The pairs of a run as text: read from their files, with some held out, or saved by an earlier command.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::plan::Plan;
 use crate::commands::{Result, check_directory, counted, refuse_overwriting};
 use crate::run_file::RUN_FILE;
 
-/// Source sentences held out of a large corpus, where the run does not say how many; of a smaller one, a tenth.
+/// The maximum number of source sentences held out by default. From a smaller corpus, a tenth is held out.
 const MOST_HELD_OUT: usize = 1000;
 
 /// The pairs of a run.
@@ -21,32 +21,32 @@ pub struct Data {
     pub train: Training,
     /// The pairs to validate on.
     pub valid: Corpus,
-    /// The unusable pairs in the files of pairs to validate on.
+    /// The unusable pairs in the validation files.
     pub valid_unusable: UnusablePairs,
-    /// The files that these were read from.
+    /// The validation files.
     pub valid_files: CorpusFiles,
-    /// How many of these were held out of the others.
+    /// The number of validation pairs that were held out of the training pairs.
     pub held_out: usize,
-    /// A line about the pairs held out, where the run does not say how many.
+    /// A line about the pairs held out, if the run does not set their number.
     pub note: Option<String>,
 }
 
 /// The pairs to train on.
 pub enum Training {
-    /// In the files that the run names, from which they go into the run's directory.
+    /// In the files that the run names. They are copied into the run's directory.
     Given(CorpusFiles),
-    /// In a file of the run's directory, as text.
+    /// In the run's directory, as text.
     Saved(CorpusFiles),
     /// In the run's directory, as pieces.
     Cached(Box<PairCache>),
 }
 
 impl Data {
-    /// The pairs in the directory of the run that goes on, whose keys the plan then gets, or those in the files of the
-    /// run. Files are read to their end, unless pairs to validate on are given, and no pair is kept.
+    /// The pairs in the directory of the resumed run, whose keys the plan then gets, or in the files of a new run. Files
+    /// are read to the end, unless validation pairs are given, and no training pair is kept in memory.
     ///
     /// # Errors
-    /// When a file cannot be read, or nothing would be left to train on.
+    /// When a file cannot be read, or no training pair would remain.
     pub fn read(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Self> {
         if let Some(earlier) = earlier
             && let Some(SavedPairs {
@@ -95,17 +95,17 @@ impl Data {
         }
     }
 
-    /// Holds source sentences out of the files: as many as the run says, or a tenth.
+    /// Holds out source sentences: the number that the run sets, or a tenth.
     fn held_out(plan: &Plan, earlier: Option<&Earlier>, files: CorpusFiles) -> Result<Self> {
         let (held_out, note) = match plan.run.data.hold_out {
             Some(asked) => (asked, None),
-            // Earlier versions held out as many of any corpus.
+            // Earlier versions held out this number from any corpus.
             None if earlier.is_some_and(|run| run.file.is_none()) => (MOST_HELD_OUT, None),
             None => {
                 let distinct = files.distinct_sources()?;
                 let held_out = (distinct / 10).clamp(1, MOST_HELD_OUT);
                 let note = format!(
-                    "{held_out} of {} held out for validation: a tenth, and at most {MOST_HELD_OUT} (--hold-out N holds out N)",
+                    "{held_out} of {} held out for validation: a tenth, at most {MOST_HELD_OUT} (--hold-out sets the number)",
                     counted(distinct, "distinct source sentence")
                 );
                 (held_out, Some(note))
@@ -115,14 +115,14 @@ impl Data {
             Ok(parts) => parts,
             Err(CorpusError::TooFewSources { distinct: 1, .. }) => {
                 return Err(
-                    "the data has 1 distinct source sentence, and one at least must be left to train on; name the pairs to validate on by --valid FILE"
+                    "the data has 1 distinct source sentence, and at least one must remain for training; add validation pairs with --valid FILE"
                         .into(),
                 );
             }
             Err(CorpusError::TooFewSources { asked, distinct }) => {
                 let sources = counted(distinct, "distinct source sentence");
                 let rule =
-                    format!("the data has {sources}, and one at least must be left to train on");
+                    format!("the data has {sources}, and at least one must remain for training");
                 return Err(plan.refuse("data.hold_out", asked, rule).into());
             }
             Err(error) => return Err(error.into()),
@@ -138,11 +138,11 @@ impl Data {
     }
 }
 
-/// Checks that a new run can have `out` as its directory, and would overwrite none of the files that it reads: those
-/// of the pairs, and that of `--config`.
+/// Checks that a new run can use `out` as its directory, and would not overwrite an input file: the files of the pairs
+/// and the file of `--config`.
 ///
 /// # Errors
-/// When `out` is a file, or cannot be made or written to; the first file that is both read and written.
+/// When `out` is a file, or cannot be created or written to; the first file that is both read and written.
 pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path) -> Result {
     check_directory(out)?;
     let read = plan.run.data.paths().chain(config);

@@ -1,4 +1,4 @@
-//! `transformer train --dry-run`: a report on a run, without the run.
+//! `transformer train --dry-run`: a report on a run, without training.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ use super::prepared::{Examples, Prepared};
 use crate::backend::BackendChoice;
 use crate::commands::{Result, mib, plural};
 
-/// The data and the length of a run, and the memory that its model needs.
+/// The data and the length of a run, and the memory for its model.
 ///
 /// # Errors
-/// When the pairs cannot be put into batches.
+/// When the pairs cannot be divided into batches.
 pub fn report(plan: &Plan, prepared: &Prepared, backend: BackendChoice) -> Result<String> {
     let mut text = String::new();
     data(&mut text, prepared)?;
@@ -40,13 +40,13 @@ fn data(text: &mut String, prepared: &Prepared) -> Result {
     let [source, target] = [prepared.tokenizers.source(), prepared.tokenizers.target()];
     let [source, target] = [source.vocab_size(), target.vocab_size()];
     if prepared.has_shared_vocabulary() {
-        return count(text, source, "piece", ", which source and target share");
+        return count(text, source, "piece", " shared by source and target");
     }
     count(text, source, "piece", " of the source")?;
     count(text, target, "piece", " of the target")
 }
 
-/// A line that begins with a number of things.
+/// A line that begins with a count.
 fn count(text: &mut String, number: usize, noun: &str, rest: &str) -> Result {
     let noun = plural(number, noun);
     Ok(writeln!(text, "  {number:>10} {noun}{rest}")?)
@@ -59,7 +59,7 @@ fn batches(text: &mut String, pairs: &Examples, run: &TrainingConfig) -> Result 
     writeln!(text, "batches")?;
     writeln!(
         text,
-        "  {:>10} per epoch, of at most {} tokens a side",
+        "  {:>10} per epoch, of at most {} tokens per side",
         batches.len(),
         run.batch_tokens
     )?;
@@ -77,7 +77,7 @@ fn batches(text: &mut String, pairs: &Examples, run: &TrainingConfig) -> Result 
     )?)
 }
 
-/// The share of the tokens of all batches, both sides together, that is padding.
+/// The fraction of padding among the tokens of all batches, on both sides.
 fn padding(lengths: &[Lengths], batches: &[Vec<usize>]) -> f64 {
     let (mut real, mut padded) = (0, 0);
     for batch in batches {
@@ -92,7 +92,7 @@ fn padding(lengths: &[Lengths], batches: &[Vec<usize>]) -> f64 {
 
 fn memory(text: &mut String, model: &TransformerConfig, keeps_bf16_weights: bool) -> Result {
     let parameters = model.num_params();
-    // Bytes of each; Adam keeps two moments of each weight.
+    // Bytes per parameter; Adam keeps two moments per parameter.
     let mut parts: Vec<(&str, u128)> =
         vec![("weights", 4), ("gradients", 4), ("Adam's moments", 8)];
     if keeps_bf16_weights {
@@ -100,11 +100,11 @@ fn memory(text: &mut String, model: &TransformerConfig, keeps_bf16_weights: bool
     }
     writeln!(text, "model")?;
     writeln!(text, "  {parameters:>10} parameters")?;
-    writeln!(text, "memory, beside that of a batch's activations")?;
+    writeln!(text, "memory, without the activations of a batch")?;
     for &(name, bytes) in &parts {
         writeln!(text, "  {:>10.1} MiB of {name}", mib(bytes * parameters))?;
     }
     let together: u128 = parts.iter().map(|(_, bytes)| bytes).sum();
     let together = mib(together * parameters);
-    Ok(writeln!(text, "  {together:>10.1} MiB together")?)
+    Ok(writeln!(text, "  {together:>10.1} MiB in total")?)
 }

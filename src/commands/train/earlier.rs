@@ -1,4 +1,4 @@
-//! The run that an earlier command has begun in a directory.
+//! The run that an earlier command has started in a directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,34 +18,34 @@ use crate::run_file::{DataKeys, RUN_FILE, RunFile, RunFileError, Values};
 /// The file of the tokenized training pairs in the directory of a run.
 pub const CACHE_FILE: &str = "train.cache";
 
-/// A run that can be gone on with.
+/// A run that can be resumed.
 pub struct Earlier {
     directory: PathBuf,
     /// Its `run.toml`; absent in directories of earlier versions.
     pub file: Option<ResolvedFile>,
-    /// Of its newest checkpoint; absent before the first.
+    /// The record of its newest checkpoint; absent before the first checkpoint.
     pub record: Option<RunRecord>,
 }
 
 /// `run.toml`.
 pub struct ResolvedFile {
-    /// As it is written.
+    /// The values in the file.
     pub values: Values,
-    /// As it is read.
+    /// The run that they describe.
     pub run: RunFile,
 }
 
-/// The run in `out` that is to go on, if `resume` asks for it and there is one. `given` are the values of the
-/// command line and its file.
+/// The run in `out` to resume, if `resume` is set and there is a run. `given` are the values of the command line and of
+/// the file of `--config`.
 ///
 /// # Errors
-/// When a new run would overwrite a model; when there is no run to go on with, and no data for a new one.
+/// When a new run would overwrite a model; when there is no run to resume, and no data for a new one.
 pub fn to_go_on_with(out: &Path, resume: bool, given: &Values) -> Result<Option<Earlier>> {
     let name = out.display();
     if !resume {
         return match holds_model(out) {
             true => Err(format!(
-                "{name} already holds a model; add --resume to go on with it, or choose another --out"
+                "{name} already holds a model; add --resume to continue its run, or choose another --out"
             )
             .into()),
             false => Ok(None),
@@ -54,30 +54,30 @@ pub fn to_go_on_with(out: &Path, resume: bool, given: &Values) -> Result<Option<
     let has_data = given.is_given("data.train");
     match Earlier::find(out)? {
         Some(earlier) if earlier.file.is_none() && !has_data => Err(format!(
-            "{name} has no {RUN_FILE}, which earlier versions did not write, and the command names no data: give the run's by --data FILE… or --parallel SOURCE TARGET, beside the other flags that it was started with"
+            "{name} has no {RUN_FILE}, which earlier versions did not write, and the command names no data; add the run's data with --data FILE… or --parallel SOURCE TARGET, and the other flags that the run was started with"
         )
         .into()),
         Some(earlier) => Ok(Some(earlier)),
         None if holds_model(out) => Err(format!(
-            "{name} holds a model, but no run to go on with; choose another --out"
+            "{name} holds a model, but no run to resume; choose another --out"
         )
         .into()),
         None if has_data => {
-            note(format_args!("{name} holds no run: a new one begins"));
+            note(format_args!("{name} holds no run; starting a new one"));
             Ok(None)
         }
         None => Err(format!(
-            "{name} holds no run to go on with; check --out, or begin one by --config FILE or --data FILE"
+            "{name} holds no run to resume; check --out, or start a run with --config FILE or --data FILE"
         )
         .into()),
     }
 }
 
 impl Earlier {
-    /// The run that another process has just begun in a directory, or goes on with, and the values of its file.
+    /// The run that another process has just started or resumed in a directory, and the values of its file.
     ///
     /// # Errors
-    /// When a file of the run is not there, or cannot be read.
+    /// When a file of the run is missing or cannot be read.
     pub fn begun(directory: &Path) -> Result<(Self, Values)> {
         let files = [RUN_FILE, VALIDATION_FILE].map(|name| directory.join(name));
         let missing = files.iter().find(|file| !file.exists());
@@ -89,7 +89,7 @@ impl Earlier {
             return Ok((begun, values));
         }
         Err(format!(
-            "{}: no such file; the directory --out must be one that all processes see",
+            "{}: no such file; --out must be a directory that all processes can read",
             missing.unwrap_or(&files[0]).display()
         )
         .into())
@@ -119,16 +119,16 @@ impl Earlier {
         &self.directory
     }
 
-    /// The updates that it has made.
+    /// The number of updates that it has made.
     pub fn updates(&self) -> usize {
         self.record.as_ref().map_or(0, |record| record.updates)
     }
 
-    /// Checks that the run begins from the model that it began from, whose tokenizers it keeps, and which gave its first
-    /// weights. Before the values are read as a run: the keys of another model could contradict those of `run.toml`.
+    /// Checks that `init.model` is the model from which the run started. The run keeps its tokenizers. This is checked
+    /// before the values are read as a run, because the keys for another model could contradict `run.toml`.
     ///
     /// # Errors
-    /// When `init.model` is another one, or there is none.
+    /// When `init.model` is a different model, or is missing.
     pub fn check_init(&self, values: &Values) -> std::result::Result<(), RunFileError> {
         const KEY: &str = "init.model";
         let Some(file) = &self.file else {
@@ -139,24 +139,24 @@ impl Earlier {
         let rule = match (now, before) {
             (Some(now), Some(before)) if !is_one_directory(now, before) => {
                 format!(
-                    "the run in {run} began from {before}; begin another one with another --out"
+                    "the run in {run} started from {before}; start a new run with another --out"
                 )
             }
             (Some(_), None) => format!(
-                "the run in {run} began from no other model; begin another one with another --out"
+                "the run in {run} did not start from a model; start a new run with another --out"
             ),
             (None, Some(before)) => {
-                format!("the run in {run} began from {before}; give it by --init")
+                format!("the run in {run} started from {before}; name that model with --init")
             }
             _ => return Ok(()),
         };
         Err(values.refuse(KEY, now.unwrap_or("absent"), rule))
     }
 
-    /// Checks that the run goes on with its learning rates: a model's, or rates that began anew.
+    /// Checks that the learning rate schedule of the run stays the same: either continued from a model, or new.
     ///
     /// # Errors
-    /// When `init.continue_schedule` is another one than the updates were made with.
+    /// When `init.continue_schedule` differs from the value with which the updates were made.
     pub fn check_schedule(
         &self,
         now: &RunFile,
@@ -175,7 +175,8 @@ impl Earlier {
         }
     }
 
-    /// The training with a peak rate as the run has it: earlier versions wrote a factor of the paper's rate.
+    /// The training configuration with the peak rate as the run records it. Earlier versions recorded a factor of the
+    /// paper's rate.
     pub fn with_its_peak(&self, training: TrainingConfig, d_model: usize) -> TrainingConfig {
         let before = self.record.as_ref().map(|record| &record.config);
         match (training.peak_rate, before) {
@@ -191,11 +192,11 @@ impl Earlier {
         }
     }
 
-    /// Checks that a model is that of the run, and that its frozen parameters, of these names, are those of the run.
+    /// Checks that a model has the configuration of the run's model, and the same frozen parameters.
     ///
     /// # Errors
-    /// The first key of its configuration that differs, or the first parameter that was frozen and is not, or the other
-    /// way round; damage to the newest checkpoint.
+    /// The first key of the configuration that differs, or the first parameter that is frozen in only one of the two;
+    /// damage to the newest checkpoint.
     pub fn check_model(
         &self,
         model: &TransformerConfig,
@@ -212,13 +213,13 @@ impl Earlier {
         record.check_frozen(frozen)
     }
 
-    /// The pairs of the run, from its directory: where the command names no others than the run had, or their
-    /// files are gone. Else the files are to be read, and the trainer refuses other pairs. A cache that is missing or
-    /// damaged is made anew: from the files, or where they are gone from the text beside it.
+    /// The pairs of the run from its directory, if the command names the same pairs, or if their files are missing.
+    /// Otherwise `None`: the files must be read, and the trainer refuses other pairs. A missing or damaged cache is
+    /// rebuilt from the files, or from the saved text if the files are missing.
     ///
     /// # Errors
-    /// When the pairs are there and cannot be read, or the text does not say which of them has which weight; when a
-    /// file that the run did not have is not there.
+    /// When the saved pairs cannot be read, or the saved text does not record the weights of the corpora; when a file
+    /// that the run did not have is missing.
     pub fn pairs(&self, run: &RunFile) -> Result<Option<SavedPairs>> {
         let [cache, text, valid] =
             [CACHE_FILE, TRAINING_FILE, VALIDATION_FILE].map(|name| self.directory.join(name));
@@ -228,12 +229,12 @@ impl Earlier {
         let missing: Vec<&Path> = run.data.paths().filter(|file| !file.exists()).collect();
         if let Some(before) = &self.file {
             let own: Vec<&Path> = before.run.data.paths().collect();
-            // Mistyped, most likely: no pairs of the run were read from it.
+            // The name is most likely mistyped, because no pairs of the run were read from this file.
             if let Some(other) = missing.iter().find(|file| !own.contains(file)) {
                 check_is_there(other)?;
             }
         }
-        // Before its first checkpoint, a run may still get other pairs.
+        // Before the first checkpoint, the pairs of a run may still change.
         let gone = missing.first().copied();
         let gone = gone.filter(|_| self.record.is_some());
         let data = |run: &RunFile| (run.data.clone(), run.training.seed);
@@ -257,10 +258,10 @@ impl Earlier {
             let ignored: Vec<_> = others.iter().map(|key| format!("`{key}`")).collect();
             let ignored = match ignored.is_empty() {
                 true => String::new(),
-                false => format!(", and ignores {}", ignored.join(", ")),
+                false => format!(", ignoring {}", ignored.join(", ")),
             };
             note(format_args!(
-                "{} is gone: the run goes on with the pairs in {}{ignored}",
+                "{} is missing: continuing with the pairs in {}{ignored}",
                 gone.display(),
                 self.directory.display()
             ));
@@ -276,11 +277,10 @@ impl Earlier {
         }))
     }
 
-    /// The training pairs as text, with the weight that they have in the run, `gone` being one of the files that they
-    /// were read from.
+    /// The training pairs as text, with their weight in the run. `gone` is one of the files that they were read from.
     ///
     /// # Errors
-    /// When there were several corpora with weights: the text does not say where one ends.
+    /// When there were several corpora with weights, because the text does not record where a corpus ends.
     fn text(&self, run: &RunFile, text: &Path, gone: &Path) -> Result<CorpusFiles> {
         let run = self.file.as_ref().map_or(run, |file| &file.run);
         let corpora = &run.data.train.0;
@@ -294,7 +294,7 @@ impl Earlier {
                     false => "is missing",
                 };
                 return Err(format!(
-                    "{cache} {problem}, and cannot be made anew: {gone} is gone, and {text} does not say which pairs have which weight; put {gone} or {cache} back",
+                    "{cache} {problem}, and cannot be rebuilt: {gone} is missing, and {text} does not record the weights of the pairs; restore {gone} or {cache}",
                     cache = cache.display(),
                     gone = gone.display(),
                     text = text.display(),
@@ -306,7 +306,7 @@ impl Earlier {
     }
 }
 
-/// Checks that a file is there, before those named before it are read.
+/// Checks that a file exists, before the files named before it are read.
 pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
     if is_standard_stream(path) {
         return Ok(());
@@ -319,13 +319,14 @@ pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
     }
 }
 
-/// Whether two paths lead to one directory.
+/// Whether two paths lead to the same directory.
 fn is_one_directory(one: &str, other: &str) -> bool {
     let whole = |path: &str| Path::new(path).canonicalize().ok();
     one == other || whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
-/// The cache at that path, unless it is missing, damaged or another version's. A note says the latter two.
+/// The cache at that path, unless it is missing, damaged, or written by another version. In the latter two cases, a note
+/// is printed.
 fn whole_cache(path: &Path) -> Result<Option<PairCache>> {
     if !path.exists() {
         return Ok(None);
@@ -347,13 +348,13 @@ fn whole_cache(path: &Path) -> Result<Option<PairCache>> {
 
 /// The pairs in the directory of a run.
 pub struct SavedPairs {
-    /// The keys of `[data]` that they were read by; `None` in runs of earlier versions.
+    /// The keys of `[data]` with which they were read; `None` in runs of earlier versions.
     pub keys: Option<DataKeys>,
-    /// To train on.
+    /// The training pairs.
     pub train: SavedTraining,
-    /// To validate on.
+    /// The validation pairs.
     pub valid: Corpus,
-    /// The file of the latter.
+    /// The file of the validation pairs.
     pub valid_file: PathBuf,
 }
 
@@ -361,6 +362,6 @@ pub struct SavedPairs {
 pub enum SavedTraining {
     /// As pieces.
     Cache(Box<PairCache>),
-    /// As text: of a version that made no cache, or because the cache is lost.
+    /// As text, if the run has no cache, because an earlier version made none or the cache is lost.
     Text(CorpusFiles),
 }

@@ -1,4 +1,4 @@
-//! Errors of the library, in the words of the run file and of the flags.
+//! Errors of the library, with the names of keys and flags.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use transformer_train::TrainError;
 
 use crate::run_file::{Values, key_of, path_of};
 
-/// Advice on a loss that is not finite.
+/// The advice on a loss that is not finite.
 const STEADIER: &str = "a lower --peak-rate or a longer --warmup may help";
 
-/// An error of training, by the keys and the places that gave their values.
+/// An error of training, with the keys and the places that set their values.
 pub fn train_error(error: TrainError, values: &Values) -> String {
     match error {
         TrainError::Config {
@@ -42,7 +42,7 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
                 false => ["frozen", "trained"],
             };
             format!(
-                "{}: made with another `init.freeze`, and `{parameter}` {before}, not {now}",
+                "{}: made with another `init.freeze`: `{parameter}` {before}, not {now}",
                 path.display()
             )
         }
@@ -52,22 +52,22 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
             loss,
             gradient_norm,
         } => format!(
-            "updates skipped in a row: {skipped}; the last, update {update}, has loss {loss} and gradient norm \
+            "consecutive updates skipped: {skipped}; the last, update {update}, has loss {loss} and gradient norm \
              {gradient_norm}; {STEADIER}"
         ),
         TrainError::ValidationLoss { update, loss } => {
             format!("the validation loss after update {update} is {loss}; {STEADIER}")
         }
         TrainError::InUse(out) => format!(
-            "{} is in use by another training run; end that one first, or choose another --out",
+            "{} is in use by another training run; stop that run first, or choose another --out",
             out.display()
         ),
         error => error.to_string(),
     }
 }
 
-/// An error of training in `out`, where the pairs to validate on were read from these files, and these keys of `[data]`
-/// are others than the earlier run's.
+/// An error of training in `out`. The validation pairs were read from `valid_files`, and the keys `other_data` of `[data]`
+/// differ from the earlier run.
 pub fn run_error(
     error: TrainError,
     values: &Values,
@@ -80,8 +80,8 @@ pub fn run_error(
             let keys: Vec<_> = other_data.iter().map(|key| format!("`{key}`")).collect();
             let reason = match keys.as_slice() {
                 [] => String::new(),
-                [key] => format!("; {key} is not the run's"),
-                keys => format!("; {} are not the run's", keys.join(", ")),
+                [key] => format!("; {key} differs from the run"),
+                keys => format!("; {} differ from the run", keys.join(", ")),
             };
             train_error(error, values) + &reason
         }
@@ -90,15 +90,15 @@ pub fn run_error(
             let files: Vec<_> = files.map(|file| file.display().to_string()).collect();
             let (files, out) = (files.join(", "), out.display());
             format!(
-                "{files}: {now}, but the run in {out} is validated on {before}; validate on those again, or begin \
-                 a run from its model by --set init.model={out} and another --out"
+                "{files}: {now}, but the run in {out} is validated on {before}; use the same validation pairs, or \
+                 start a new run from its model with --set init.model={out} and another --out"
             )
         }
         error => train_error(error, values),
     }
 }
 
-/// A model's configuration that contradicts itself, by the keys and the place that gave one of them its value.
+/// The error about a model configuration that contradicts itself, with the keys and the place that set one of them.
 pub fn config_error(error: &ConfigError, values: &Values) -> String {
     let keys = error.keys().into_iter().filter_map(key_of);
     let mut places = keys.map(|key| values.place(key.path));
@@ -111,10 +111,9 @@ fn in_file(key: &'static str) -> &'static str {
     path_of(key).unwrap_or(key)
 }
 
-/// The difference between a run that is to be resumed and the one before: a key of the library's
-/// configurations.
+/// The difference between a resumed run and the run before, in a key of the library's configurations.
 fn difference(key: &str, before: Option<&str>, now: Option<&str>, values: &Values) -> String {
-    // Runs of earlier versions have their peak rate as a factor of the paper's.
+    // Runs of earlier versions record their peak rate as a factor of the paper's.
     let unit = match key {
         "learning_rate_factor" => " times the paper's",
         _ => "",
@@ -146,7 +145,7 @@ fn difference(key: &str, before: Option<&str>, now: Option<&str>, values: &Value
 mod tests {
     use super::*;
 
-    /// The library has no flags, and says the same without them.
+    /// The library's errors say the same without naming flags.
     #[test]
     fn a_loss_that_is_not_finite_is_answered_by_flags() {
         let cases: [fn() -> TrainError; 2] = [

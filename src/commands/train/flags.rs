@@ -1,5 +1,5 @@
-//! The flags that set keys of the run file. Their defaults are the keys': here they are `None`, so that a flag
-//! that is not given replaces no value of the file.
+//! The flags that set keys of the run file. The keys have the defaults: here each flag is an `Option`, so that a flag that
+//! is not given overrides no value of the file.
 
 use std::path::PathBuf;
 
@@ -23,24 +23,23 @@ pub struct Flags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Data")]
 struct Data {
-    /// Sentence pairs, `source<TAB>target` per line, plain or gzip; beside --parallel, both are read
+    /// Sentence pairs, `source<TAB>target` per line, plain or gzip; can be combined with --parallel
     #[arg(long, num_args = 1.., value_name = "FILE")]
     data: Vec<PathBuf>,
-    /// Sentence pairs as two files, line by line, plain or gzip
+    /// Sentence pairs as two parallel text files, plain or gzip
     #[arg(long, num_args = 2, value_names = ["SOURCE", "TARGET"])]
     parallel: Vec<PathBuf>,
-    /// Sentence pairs to validate on, `source<TAB>target` per line; without it, some of the data is held
-    /// out
+    /// Sentence pairs for validation, `source<TAB>target` per line [default: some of the data is held out]
     #[arg(long, value_name = "FILE")]
     valid: Option<PathBuf>,
-    /// Distinct source sentences held out of the data for validation; none of them is trained on [default:
-    /// a tenth of them, at most 1000]
+    /// Number of distinct source sentences to hold out for validation; none of their translations is trained on
+    /// [default: a tenth of them, at most 1000]
     #[arg(long, value_name = "N")]
     hold_out: Option<usize>,
-    /// Pieces of the vocabulary that source and target share; a resumed run keeps its own [default: 8000]
+    /// Vocabulary size in pieces (subword tokens); a resumed run keeps its vocabulary [default: 8000]
     #[arg(long, value_name = "N")]
     vocab_size: Option<usize>,
-    /// Pairs with more pieces than this on a side are left out [default: 128]
+    /// Skip pairs with more than N pieces (subword tokens) on a side [default: 128]
     #[arg(long, value_name = "N")]
     max_pieces: Option<usize>,
 }
@@ -48,14 +47,13 @@ struct Data {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Fine-tuning")]
 struct Start {
-    /// Directory of a model to start from, one of ours or of Hugging Face's: the run has its tokenizers and its
-    /// configuration
+    /// Model directory to start from, ours or Hugging Face's; the run uses its tokenizers and configuration
     #[arg(long, value_name = "DIR")]
     init: Option<PathBuf>,
-    /// Language of the sources, of a model to start from that knows several: the name of its token
+    /// Source language, if the model to start from is multilingual: the name of its token
     #[arg(long, value_name = "NAME")]
     source_lang: Option<String>,
-    /// Language of the targets, of a model to start from that knows several
+    /// Target language, if the model to start from is multilingual
     #[arg(long, value_name = "NAME")]
     target_lang: Option<String>,
 }
@@ -63,37 +61,37 @@ struct Start {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model and training")]
 struct Recipe {
-    /// Size of the model [default: small]
+    /// Model size [default: small]
     #[arg(long, value_enum, value_name = "NAME")]
     preset: Option<Preset>,
-    /// Tokens of a batch, on each side [default: 2048]
+    /// Batch size in tokens per side, including padding [default: 2048]
     #[arg(long, value_name = "N")]
     batch_tokens: Option<usize>,
-    /// Batches whose gradients make one update [default: 1]
+    /// Gradient accumulation: number of batches per update [default: 1]
     #[arg(long, value_name = "N")]
     batches_per_update: Option<usize>,
-    /// Updates in which the learning rate rises [default: 800]
+    /// Number of warm-up updates, in which the learning rate rises [default: 800]
     #[arg(long, value_name = "N")]
     warmup: Option<usize>,
     /// Learning rate at the end of the warm-up [default: the paper's, 1 / √(d_model · warmup)]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     peak_rate: Option<f64>,
-    /// Updates to train for, counted from the beginning of the run [default: 5000]
+    /// Number of updates, counted from the beginning of the run [default: 5000]
     #[arg(long, value_name = "N")]
     updates: Option<usize>,
-    /// Minutes to train for, at most, counted from the start of the command
+    /// Maximum training time in minutes, counted from the start of the command
     #[arg(long, value_name = "M", allow_negative_numbers = true)]
     minutes: Option<f64>,
-    /// Updates from one validation and checkpoint to the next [default: 500]
+    /// Number of updates between validations, each of which is followed by a checkpoint [default: 500]
     #[arg(long, value_name = "N")]
     validate_every: Option<usize>,
-    /// Checkpoints kept, the newest ones [default: 2]
+    /// Number of newest checkpoints to keep [default: 2]
     #[arg(long, value_name = "N")]
     keep_checkpoints: Option<usize>,
 }
 
 impl Flags {
-    /// The values of the flags that are given, `seed` being that of `--seed`.
+    /// The values of the given flags. `seed` is the value of `--seed`.
     ///
     /// # Errors
     /// When a run file cannot hold a value: a path that is not UTF-8, a number above 2⁶³ - 1.
@@ -130,7 +128,7 @@ impl Data {
     /// The corpora of both flags, `--data` first.
     fn corpora(&self) -> Option<Corpora> {
         let tsv = self.data.iter().cloned().map(CorpusFile::Tsv);
-        // Of two each: the flag may be given again.
+        // In groups of two, because the flag can be repeated.
         let parallel = self.parallel.chunks_exact(2);
         let parallel = parallel.map(|files| CorpusFile::parallel(&files[0], &files[1]));
         let corpora = Corpora(tsv.chain(parallel).map(Into::into).collect());

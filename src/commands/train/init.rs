@@ -1,4 +1,4 @@
-//! A run that starts from a model: its weights, its options of decoding, its schedule.
+//! A run that starts from a model: its weights, its decoding options, its learning rate schedule.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use transformer_train::run::RunRecord;
 use crate::commands::Result;
 use crate::commands::model_directory::warn_of_unused;
 
-/// The decoding options of the model in a directory, with the target language of the tokenizers; `None` where the
-/// directory has none.
+/// The decoding options of the model in a directory, with the target language of the tokenizers; `None` if the directory
+/// has none.
 ///
 /// # Errors
-/// When its file asks for another search than ours.
+/// When its file selects a search that is not supported.
 pub fn initial_options(
     directory: &ModelDirectory,
     tokenizers: &Tokenizers,
@@ -27,12 +27,12 @@ pub fn initial_options(
     }))
 }
 
-/// The model in a directory, to be trained on, and the names of its parameters that the patterns freeze
-/// ([`freeze`]). Its configuration may have another dropout than the directory's.
+/// The model in a directory, to be trained further, and the names of the parameters that the patterns freeze
+/// ([`freeze`]). `config` may differ from the directory's configuration in dropout.
 ///
 /// # Errors
-/// When the weights cannot be read or are not the configuration's, a pattern matches no parameter, or no parameter
-/// is left to train.
+/// When the weights cannot be read or do not fit the configuration, a pattern matches no parameter, or all parameters
+/// are frozen.
 pub fn initial_model<B: Backend>(
     directory: &ModelDirectory,
     config: &TransformerConfig,
@@ -45,7 +45,7 @@ pub fn initial_model<B: Backend>(
     Ok(freeze(model, patterns)?)
 }
 
-/// The updates of the run in a directory, with which a new run goes on with its learning rates
+/// The number of updates of the run in a directory, from which a new run continues the learning rate schedule
 /// (`TrainingConfig::schedule_start`).
 ///
 /// # Errors
@@ -54,7 +54,7 @@ pub fn updates_to_continue(directory: &Path) -> Result<usize> {
     match RunRecord::load(directory)? {
         Some(record) => Ok(record.schedule_updates()),
         None => Err(format!(
-            "{}: holds no training run whose learning rate could be kept",
+            "{}: holds no training run whose learning rate schedule could be continued",
             directory.display()
         )
         .into()),

@@ -1,15 +1,15 @@
 //! `transformer train`
 //!
-//! | file | does |
+//! | file | contents |
 //! |---|---|
-//! | `flags` | flags as keys of the run file |
-//! | `earlier` | the run that is gone on with |
+//! | `flags` | the flags that set keys of the run file |
+//! | `earlier` | the run being resumed |
 //! | `plan` | every key with its value, and the library's configurations |
-//! | `data`, `tokenizers`, `prepared` | from files to pieces |
+//! | `data`, `tokenizers`, `prepared` | from files to tokens |
 //! | `init` | the model to start from |
-//! | `run`, `validation` | the training, and the files that it leaves |
-//! | `dry_run` | a report instead |
-//! | `errors`, `signals` | the library's errors in the user's words; Ctrl-C and SIGTERM |
+//! | `run`, `validation` | the training, and the files that it writes |
+//! | `dry_run` | the report of `--dry-run` |
+//! | `errors`, `signals` | library errors with the names of keys and flags; Ctrl-C and SIGTERM |
 //! | `processes` | the processes that train together |
 
 mod data;
@@ -51,55 +51,57 @@ pub use self::processes::in_each_process;
 
 const EXAMPLES: &str = "\
 Examples:
-  Two text files, line n of one translating line n of the other:
+  Train on two parallel text files:
     transformer train --parallel train.en train.fr --out model
 
-  One file of `source<TAB>target` lines; a dry run, then the run, then twice as long:
+  Use one file of `source<TAB>target` lines; first check it, then train, then resume for more updates:
     transformer train --data examples/data/tatoeba.en-fr.tsv.gz --dry-run
     transformer train --data examples/data/tatoeba.en-fr.tsv.gz --out model
     transformer train --out model --updates 10000 --resume
 
-  A few minutes of the smallest model:
+  Train the smallest model for five minutes:
     transformer train --data pairs.tsv --out model --preset tiny --minutes 5
 
-  Four processes that train one model, where the program was built with the feature mpi:
+  Train one model with four processes, if the program was built with the feature mpi:
     mpirun -np 4 transformer train --data pairs.tsv --out model --batches-per-update 4
 
-  A run described by a file, and a key from the command line. The same line goes on with the run, as a job of a
-  cluster that is started again must:
+  Train with a run file, and set one key on the command line. The same command also resumes the run, which suits
+  cluster jobs that are restarted:
     transformer train --config configs/multi30k.toml --set data.train=pairs.tsv --out model --resume
 
-Keys: docs/guide/config.md, and the file run.toml that each run leaves in --out.";
+docs/guide/config.md explains every key, and so does the file run.toml that each run writes into --out.";
 
-/// Trains a model on sentence pairs and keeps the best one in a directory.
+/// Train a translation model on sentence pairs.
 ///
-/// Reads the pairs, holds some out for validation, and trains first a tokenizer, then a model on the others.
-/// Ctrl-C or SIGTERM ends the run after the current update, with a checkpoint that --resume goes on from, and
-/// with exit code 130 or 143; a second one ends it at once.
+/// Reads the pairs, holds some out for validation, trains a tokenizer and a model on the others, and keeps the best model
+/// in --out.
 ///
-/// A run is described by keys, such as `training.warmup`. Each has a default; the file of --config replaces it, a
-/// flag replaces both, and --set replaces all. The directory gets every key with its value, as run.toml.
+/// Ctrl-C or SIGTERM ends the run after the current update and saves a checkpoint, from which --resume continues. The
+/// exit code is then 130 or 143. A second signal ends the program at once.
+///
+/// Keys such as `training.warmup` describe the run. The value of a key comes from these places, each of which overrides
+/// the ones before it: its default, the file of --config, its flag, --set. The run writes all keys and their values to
+/// run.toml in --out.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
-    /// Directory for the model, its tokenizer, its pairs and its checkpoints
+    /// Output directory for the model, its tokenizer, the pairs and the checkpoints
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run", value_parser = directory_to_write())]
     out: Option<PathBuf>,
-    /// Go on with the run in --out, from its newest checkpoint and with its run.toml. Where there is no run yet,
-    /// one begins if --config, --data, --parallel or --set names its data
+    /// Resume the run in --out from its newest checkpoint, with its run.toml. If there is no run yet, start one, provided
+    /// that --config, --data, --parallel or --set names its data
     #[arg(long, requires = "out")]
     resume: bool,
-    /// File that describes a run, key by key, in TOML; paths in it are relative to the current directory. `-` is
-    /// standard input
+    /// TOML file with the keys of a run; paths in it are relative to the current directory; `-` is standard input
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sets a key, as in `--set training.warmup=1000`; may be given again. Without a VALUE, the key's default
+    /// Set a key, as in `--set training.warmup=1000`; can be repeated. An empty VALUE restores the key's default
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Read and prepare everything, report pairs, batches, parameters and memory, and write nothing
+    /// Read and prepare the data, report pairs, batches, parameters and memory, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// Plain lines, even in a terminal
+    /// Print plain lines, even in a terminal
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
@@ -112,12 +114,12 @@ impl Train {
         if !ranks.is_first() {
             return self.join(common, ranks);
         }
-        // Before any pair is read: a run that cannot start, or would overwrite a model, ends here.
+        // A run that cannot start, or would overwrite a model, ends here, before any pair is read.
         let given = self.given(common.seed)?;
         let lock = self.lock(&given)?;
         let earlier = self.earlier(&given)?;
         let values = match earlier.as_ref().and_then(|run| run.file.as_ref()) {
-            // Without --config, the run's own file is the one that flags replace values of.
+            // Without --config, flags override the values of the run's own file.
             Some(file) if self.config.is_none() => given.over(file.values.clone()),
             _ => given,
         };
@@ -127,7 +129,7 @@ impl Train {
         checked.map_err(|error| train_error(error, &plan.values))?;
         let is_new = earlier.as_ref().is_none_or(|run| run.record.is_none());
         if let Some(out) = self.directory().filter(|_| is_new) {
-            // That of a run that goes on may be the run's own.
+            // In a resumed run, the file of --config may be the run's own.
             let config = self.config.as_deref().filter(|_| earlier.is_none());
             check_files(&plan, config, out)?;
         }
@@ -158,8 +160,8 @@ impl Train {
         run_on(common.backend, run)?
     }
 
-    /// Trains with rank 0, as soon as it has begun the run: from the files that it has written into its directory,
-    /// like a run that is resumed. The command line has no more to say: `run.toml` has all of it.
+    /// Trains with rank 0, as soon as rank 0 has started the run. Like a resumed run, it reads the files that rank 0 has
+    /// written into the directory. The command line is not needed, because `run.toml` has all settings.
     fn join(self, common: Common, ranks: &Ranks) -> Result {
         let Some(out) = self.directory() else {
             return Ok(());
@@ -188,8 +190,8 @@ impl Train {
         self.out.as_deref().filter(|_| !self.dry_run)
     }
 
-    /// The lock of a directory that has had a run, so that a second one ends before it reads anything. Another
-    /// directory is locked when the run begins.
+    /// The lock of a directory that already has a run, so that a second run is refused before it reads anything. A new
+    /// directory is locked when the run starts.
     fn lock(&self, given: &Values) -> Result<Option<RunLock>> {
         let lock = self.directory().filter(|out| RunLock::is_in(out));
         let lock = lock.map(RunLock::acquire).transpose();
@@ -206,7 +208,7 @@ impl Train {
         Ok(Values::from_settings(&self.set)?.over(flags).over(file))
     }
 
-    /// The run to go on with. A dry run may report another one than the directory has.
+    /// The run to resume. A dry run may describe a run other than the one in the directory.
     fn earlier(&self, given: &Values) -> Result<Option<Earlier>> {
         match &self.out {
             Some(out) if self.resume || !self.dry_run => to_go_on_with(out, self.resume, given),
@@ -215,7 +217,7 @@ impl Train {
     }
 }
 
-/// The pairs of a run, and its tokenizers, which are trained on the pairs unless there are some.
+/// The pairs of a run, and its tokenizers, which are trained on the pairs unless they exist already.
 fn read(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<(Data, Tokenizers)> {
     let given = given_tokenizers(plan, earlier)?;
     let data = Data::read(plan, earlier)?;

@@ -1,4 +1,4 @@
-//! A run, resolved: the model to train and its settings.
+//! A resolved run: the model to train and its settings.
 
 use transformer_core::formats::{CONFIG_FILE, ModelError};
 use transformer_core::nn::ProductPrecision;
@@ -14,19 +14,19 @@ use crate::commands::Result;
 use crate::process::note;
 use crate::run_file::{RunFile, RunFileError, Values};
 
-/// The pairs that come with the project; the path is relative to its root.
+/// The pairs that are part of the project; the path is relative to its root.
 const SHIPPED_DATA: &str = "examples/data/tatoeba.en-fr.tsv.gz";
 
-/// The most parameters of a model: more than one machine trains, and few enough that no size overflows.
+/// The maximum number of parameters of a model: more than one machine can train, and few enough that no size overflows.
 const MOST_PARAMETERS: u128 = 1 << 36;
 
-/// A run whose keys all have their values.
+/// A run with a value for every key.
 pub struct Plan {
     /// The keys.
     pub run: RunFile,
-    /// The places that gave them, for errors.
+    /// The places that set them, for errors.
     pub values: Values,
-    /// The model, until its tokenizers are known without their vocabularies.
+    /// The model. It has no vocabularies until its tokenizers are known.
     pub model: TransformerConfig,
     /// The model to start from. A run that has made updates has a model of its own instead.
     pub init: Option<ModelDirectory>,
@@ -34,17 +34,17 @@ pub struct Plan {
     pub training: TrainingConfig,
     /// The names of the frozen parameters.
     pub frozen: Vec<String>,
-    /// The keys of `[data]` that the earlier run had with another value.
+    /// The keys of `[data]` that had another value in the earlier run.
     pub other_data: Vec<&'static str>,
 }
 
 impl Plan {
-    /// The run that the values describe, going on with an earlier one if there is one. Everything that can be known of
-    /// a run before its pairs are read is checked here and in
-    /// [`given_tokenizers`](super::tokenizers::given_tokenizers), for a dry run as for any other.
+    /// The run that the values describe, which resumes the earlier run if there is one. Everything that can be checked
+    /// before the pairs are read is checked here and in [`given_tokenizers`](super::tokenizers::given_tokenizers), also
+    /// for a dry run.
     ///
     /// # Errors
-    /// The first value that is of the wrong type, out of range, or contradicts another, or the earlier run.
+    /// The first value that has the wrong type, is out of range, or contradicts another value or the earlier run.
     pub fn new(values: Values, earlier: Option<&Earlier>) -> Result<Self> {
         if let Some(earlier) = earlier {
             earlier.check_init(&values)?;
@@ -52,7 +52,7 @@ impl Plan {
         let mut run = RunFile::read(&values)?;
         if run.data.train.is_empty() {
             return Err(format!(
-                "nothing to train on: give --data FILE… or --parallel SOURCE TARGET; in this project's root there is {SHIPPED_DATA}"
+                "no training data; add --data FILE… or --parallel SOURCE TARGET, such as this project's {SHIPPED_DATA}"
             )
             .into());
         }
@@ -93,7 +93,7 @@ impl Plan {
         })
     }
 
-    /// Checks that the backend has products in the run's precision. A note says where they are slow.
+    /// Checks that the backend has matrix multiplications in the run's precision. A note warns if they are slow.
     ///
     /// # Errors
     /// When it has none.
@@ -104,23 +104,23 @@ impl Plan {
         }
         if !backend.trains_in_bf16() {
             let rule = format!(
-                "needs flex, ndarray or tch, by --backend and the Cargo feature of that name; {backend} trains in \"f32\" only"
+                "needs --backend flex, ndarray or tch, and the Cargo feature of that name; {backend} trains in \"f32\" only"
             );
             let value = format!("\"{precision}\"");
             return Err(self.refuse("training.precision", value, rule).into());
         }
         if !backend.multiplies_bf16_fast() {
             note(format_args!(
-                "warning: this processor has no instructions by which {backend} multiplies faster in bf16 than in f32"
+                "warning: on this processor, {backend} is not faster in bf16 than in f32"
             ));
         }
         Ok(())
     }
 
-    /// Gives the model the vocabularies of its tokenizers. A model to start from has them already.
+    /// Sets the vocabularies of the model to those of its tokenizers. A model to start from already has them.
     ///
     /// # Errors
-    /// When there is no such model.
+    /// When the configuration is not valid.
     pub fn use_tokenizers(&mut self, tokenizers: &Tokenizers) -> Result {
         if self.run.init.model.is_none() {
             self.model.src_vocab_size = tokenizers.source().vocab_size();
@@ -135,7 +135,8 @@ impl Plan {
     }
 }
 
-/// The updates whose learning rates come before those of this run. A run that has made updates has them in its record.
+/// The number of updates that the learning rate schedule counts before this run. A run that has made updates has it in
+/// its record.
 fn schedule_start(run: &RunFile, earlier: Option<&Earlier>) -> Result<usize> {
     let record = earlier.and_then(|earlier| earlier.record.as_ref());
     match (&run.init.model, record) {
@@ -145,7 +146,7 @@ fn schedule_start(run: &RunFile, earlier: Option<&Earlier>) -> Result<usize> {
     }
 }
 
-/// The configuration of a run that started from a model and has made updates, and so has a model of its own.
+/// The configuration of a run that started from a model and has made updates, so that it has its own model.
 fn own_config(run: &RunFile, earlier: Option<&Earlier>) -> Result<Option<TransformerConfig>> {
     let goes_on = earlier.filter(|earlier| run.init.model.is_some() && earlier.updates() > 0);
     let own = goes_on
@@ -171,7 +172,7 @@ fn check_model(model: &TransformerConfig, values: &Values) -> Result {
         .map_err(|error| config_error(&error, values))?;
     match model.num_params() {
         parameters if parameters > MOST_PARAMETERS => Err(format!(
-            "the sizes in `[model]` make {parameters} parameters; at most {MOST_PARAMETERS} are supported"
+            "the sizes in `[model]` give {parameters} parameters; at most {MOST_PARAMETERS} are supported"
         )
         .into()),
         _ => Ok(()),
@@ -181,7 +182,7 @@ fn check_model(model: &TransformerConfig, values: &Values) -> Result {
 /// The names of the parameters that `init.freeze` freezes.
 ///
 /// # Errors
-/// When a pattern freezes none, or none is left to train.
+/// When a pattern freezes no parameter, or all parameters are frozen.
 fn frozen(run: &RunFile, model: &TransformerConfig, values: &Values) -> Result<Vec<String>> {
     let patterns = &run.init.freeze;
     if patterns.is_empty() {

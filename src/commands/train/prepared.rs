@@ -15,40 +15,41 @@ use super::earlier::CACHE_FILE;
 use super::plan::Plan;
 use crate::commands::{Result, counted};
 
-/// Examples to train on, wherever they are.
+/// Training examples, in memory or in a cache.
 pub type Examples = Arc<dyn ExampleSource<Example = TokenizedPair>>;
 
 /// The data of a run, and its tokenizers.
 pub struct Prepared {
     /// The tokenizers.
     pub tokenizers: Tokenizers,
-    /// Pairs to train on.
+    /// Training pairs.
     pub train: Examples,
-    /// How many of them there are, and how many were left out. Those to validate on are not counted as held out.
+    /// The numbers of training pairs and of skipped pairs. The validation pairs are not counted as held out.
     pub filtered: Filtered,
-    /// Pairs to validate on, as text.
+    /// Validation pairs as text.
     pub valid_text: Corpus,
-    /// The files that these were read from.
+    /// The files of the validation pairs.
     pub valid_files: Vec<PathBuf>,
-    /// Those of them that are not too long, as pieces.
+    /// Validation pairs as pieces, without those that are too long.
     pub valid: Tokenized,
-    /// Those of them that cannot be encoded.
+    /// Validation pairs that cannot be encoded.
     valid_failed: FailedPairs,
-    /// Pairs to validate on that were left out when their files were read.
+    /// Validation pairs that were skipped when their files were read.
     valid_unusable: UnusablePairs,
-    /// The files of the pairs, if the run's directory has them not yet.
+    /// The files of the pairs, if they have not been copied into the run's directory yet.
     pub files: Option<CorpusFiles>,
-    /// The cache that was made of them, under the name that it has until the run is sure to begin.
+    /// The new cache of these files, under its temporary name, which it keeps until the run starts.
     pub new_cache: Option<PathBuf>,
-    /// A line about the pairs held out, where the run does not say how many.
+    /// A line about the pairs held out, if the run does not set their number.
     note: Option<String>,
 }
 
 impl Prepared {
-    /// Tokenizes the pairs, and leaves out those that the filters name: into a cache in `directory`, or in memory.
+    /// Tokenizes the pairs and skips those that the filters reject. The pairs go into a cache in `directory`, or into
+    /// memory.
     ///
     /// # Errors
-    /// When a file cannot be read or written, or nothing is left to train or to validate on.
+    /// When a file cannot be read or written, or no pair remains for training or for validation.
     pub fn new(
         plan: &Plan,
         data: Data,
@@ -90,7 +91,7 @@ impl Prepared {
         })
     }
 
-    /// The pairs that are held out and left out, and why: a line for each reason.
+    /// The pairs that are held out or skipped: one line per reason.
     pub fn left_out(&self) -> Vec<String> {
         let mut lines = Vec::from_iter(self.note.clone());
         lines.extend(self.filtered.unusable.left_out("pair"));
@@ -110,12 +111,12 @@ impl Prepared {
         lines
     }
 
-    /// Whether source and target have one vocabulary.
+    /// Whether source and target share one vocabulary.
     pub fn has_shared_vocabulary(&self) -> bool {
         std::ptr::eq(self.tokenizers.source(), self.tokenizers.target())
     }
 
-    /// The vocabulary: the pieces of both sides, or those of each.
+    /// The size of the shared vocabulary, or of both vocabularies.
     pub fn pieces(&self) -> String {
         let [source, target] = [self.tokenizers.source(), self.tokenizers.target()];
         let [source, target] = [source.vocab_size(), target.vocab_size()];
@@ -126,7 +127,7 @@ impl Prepared {
     }
 }
 
-/// The pairs to validate on that cannot be encoded, with the place of the first.
+/// The validation pairs that cannot be encoded, with the place of the first one.
 fn failed(valid: &Tokenized, data: &Data) -> FailedPairs {
     let mut failed = FailedPairs::default();
     for (position, problem) in &valid.failed {
@@ -141,10 +142,10 @@ fn failed(valid: &Tokenized, data: &Data) -> FailedPairs {
     failed
 }
 
-/// Checks that the tokenizer does not fail on all pairs that no other reason leaves out.
+/// Checks that the tokenizer does not fail on all pairs that are not skipped for another reason.
 fn check_encoded(failed: &FailedPairs, noun: &str, others: usize) -> Result {
     match failed.left_out(noun) {
-        Some(line) if others == 0 => Err(format!("nothing is left: {line}").into()),
+        Some(line) if others == 0 => Err(format!("no pair remains: {line}").into()),
         _ => Ok(()),
     }
 }
@@ -154,8 +155,8 @@ fn paths_of(files: &CorpusFiles) -> Vec<PathBuf> {
     paths.map(Path::to_owned).collect()
 }
 
-/// The filters of the run. The longest pair, with the token that ends it, fills a batch by itself, or the
-/// positions of a model that has learned them.
+/// The filters of the run. The longest pair, with its end-of-sentence token, fills a whole batch, or all learned
+/// positions of the model.
 fn filters(plan: &Plan) -> PairFilters {
     let data = &plan.run.data;
     let longest = plan.model.max_len().unwrap_or(usize::MAX);
@@ -167,13 +168,12 @@ fn filters(plan: &Plan) -> PairFilters {
     }
 }
 
-/// A line about pairs to train on that were left out.
+/// A line about skipped training pairs.
 fn training_line(reason: LeftOut, pairs: usize) -> String {
     match reason {
         LeftOut::HeldOut => format!(
-            "{} {} left out: the source sentence is held out for validation",
-            counted(pairs, "pair"),
-            are(pairs)
+            "{} skipped: the source sentence is held out for validation",
+            counted(pairs, "pair")
         ),
         LeftOut::TooLong { max_pieces } => too_long("training", pairs, max_pieces),
         reason => reason.line(pairs),
@@ -182,21 +182,13 @@ fn training_line(reason: LeftOut, pairs: usize) -> String {
 
 fn too_long(name: &str, pairs: usize, max_pieces: usize) -> String {
     format!(
-        "{} of more than {max_pieces} pieces {} left out",
-        counted(pairs, &format!("{name} pair")),
-        are(pairs)
+        "{} skipped: more than {max_pieces} pieces on a side",
+        counted(pairs, &format!("{name} pair"))
     )
 }
 
-/// The verb for this many things.
-fn are(number: usize) -> &'static str {
-    match number {
-        1 => "is",
-        _ => "are",
-    }
-}
-
-/// No pair is left by the filters of the run; the flags are those that raise their bound. None adds positions.
+/// The error if the filters of the run leave no pair, with the flags that raise their limits. No flag raises the number of
+/// learned positions.
 fn none_left(plan: &Plan, name: &str, pairs: usize) -> String {
     let pairs = counted(pairs, &format!("{name} pair"));
     let max_pieces = filters(plan).max_pieces;
@@ -209,7 +201,7 @@ fn none_left(plan: &Plan, name: &str, pairs: usize) -> String {
     }
 }
 
-/// How the examples are made.
+/// The settings with which examples are made.
 struct Making<'a> {
     plan: &'a Plan,
     tokenizers: &'a Tokenizers,
@@ -217,7 +209,7 @@ struct Making<'a> {
     directory: Option<&'a Path>,
 }
 
-/// The examples, and how they were made.
+/// The examples, and the counts of skipped pairs.
 struct Made {
     examples: Examples,
     filtered: Filtered,
@@ -225,8 +217,8 @@ struct Made {
 }
 
 impl Making<'_> {
-    /// From files: in a cache beside the run's own, if there is one, which it replaces when the run is sure to
-    /// begin. In memory, without a directory, pieces are drawn once, as those of a dry run.
+    /// Examples from files, in a new cache that replaces the run's cache, if any, when the run starts. Without a
+    /// directory, as in a dry run, the examples are in memory and BPE dropout is not applied.
     fn made(&self, files: &CorpusFiles) -> Result<Made> {
         let Some(directory) = self.directory else {
             let pairs = files.tokenize(self.tokenizers, &self.filters)?;
@@ -245,7 +237,7 @@ impl Making<'_> {
         };
         let cache = PairCache::open_or_build(&path, files, self.tokenizers, &options)?;
         if let Err(error) = self.check(cache.filtered()) {
-            // The error is the one to report; a leftover file does no harm.
+            // The error above is reported; a leftover file does no harm.
             let _ = fs::remove_file(&path);
             return Err(error);
         }
@@ -255,7 +247,7 @@ impl Making<'_> {
         })
     }
 
-    /// From a cache.
+    /// Examples from a cache.
     fn opened(&self, cache: PairCache) -> Result<Made> {
         let filtered = cache.filtered().clone();
         let (dropout, seed) = (self.plan.run.tokenizer.dropout, self.plan.training.seed);
@@ -270,7 +262,7 @@ impl Making<'_> {
         })
     }
 
-    /// Checks that a pair is left.
+    /// Checks that a pair remains.
     fn check(&self, filtered: &Filtered) -> Result {
         if filtered.kept > 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The training itself, on any backend.
+//! The training on any backend.
 
 use std::fmt::Display;
 use std::fs;
@@ -32,7 +32,7 @@ use crate::commands::{Interrupted, Result, counted, validation_line};
 use crate::process::note;
 use crate::run_file::RUN_FILE;
 
-/// A run whose keys and data have been checked.
+/// A run with checked keys and data.
 pub struct Run {
     /// The model to train and the settings.
     pub plan: Plan,
@@ -42,13 +42,13 @@ pub struct Run {
     pub ranks: Ranks,
     /// The run's directory.
     pub out: PathBuf,
-    /// Its lock, in rank 0.
+    /// The directory's lock, in rank 0.
     pub lock: Option<RunLock>,
-    /// Whether to go on from the newest checkpoint.
+    /// Whether to resume from the newest checkpoint.
     pub resume: bool,
-    /// Updates that earlier commands have made.
+    /// The number of updates made by earlier commands.
     pub made_before: usize,
-    /// How progress is shown.
+    /// The display of the progress.
     pub display: ProgressDisplay,
 }
 
@@ -109,11 +109,11 @@ impl BackendTask for Run {
                 run_error(error, &plan.values, &plan.other_data, &valid_files, &out)
             })?;
         if let Some(cache) = new_cache {
-            // Of a run that had ended: it needs none. Else it has another name by now.
+            // The run was already complete and needs no cache. In any other run, the cache has been renamed by now.
             let _ = fs::remove_file(cache);
         }
         if ranks.is_first() {
-            say_how_it_went(&trained, made_before, &out);
+            say_how_it_went(&trained, made_before, plan.training.patience, &out);
         }
         match (trained.stopped, exit_code()) {
             (StopReason::Interrupted, Some(exit_code)) => Err(Interrupted { exit_code }.into()),
@@ -123,9 +123,8 @@ impl BackendTask for Run {
 }
 
 impl Run {
-    /// The model before the first update: of random weights, or with those of the model to start from. A run that
-    /// goes on has its own, which the trainer reads into the parameters that are not frozen, too; so have ranks
-    /// other than 0.
+    /// The model before the first update, with random weights or the weights of the model to start from. In a resumed
+    /// run, and on ranks other than 0, the trainer replaces all weights, including frozen ones.
     fn first_model<B: Backend>(&self, device: &B::Device) -> Result<Transformer<Autodiff<B>>> {
         let plan = &self.plan;
         let patterns = &plan.run.init.freeze;
@@ -144,7 +143,7 @@ impl Run {
         Ok(model)
     }
 
-    /// The decoding options of the model to start from, if it has some. A run that goes on has its own file.
+    /// The decoding options of the model to start from, if any. A resumed run has its own file.
     fn first_options(&self) -> Result<Option<DecodeOptions>> {
         match &self.plan.init {
             Some(init) if self.made_before == 0 && self.ranks.is_first() => {
@@ -168,30 +167,30 @@ impl Run {
     }
 }
 
-/// Files that the program keeps in the run's directory. All other files there are the library's:
+/// The files that the program writes into the run's directory. The library writes all others:
 ///
 /// | file | written by | when |
 /// |---|---|---|
-/// | `run.lock` | the library | first of all |
+/// | `run.lock` | the library | before any other file |
 /// | the tokenizers | the library | before the first update |
-/// | `train.cache.new` | `prepared`, under the lock | before the run begins |
-/// | `train.tsv`, `valid.tsv`, `train.cache`, `generation_config.json`, `run.toml` | here | when the run is sure to begin or to go on |
-/// | `config.json`, `model.safetensors`, `checkpoints/`, the logs | the library | as the run goes |
+/// | `train.cache.new` | `prepared`, under the lock | before the run starts |
+/// | `train.tsv`, `valid.tsv`, `train.cache`, `generation_config.json`, `run.toml` | this struct | when all checks have passed and the run starts or resumes |
+/// | `config.json`, `model.safetensors`, `checkpoints/`, the logs | the library | during the run |
 struct Files {
     /// The text of `run.toml`.
     run: String,
-    /// The pairs to train on, unless they are there.
+    /// The training pairs, unless they are saved already.
     train: Option<CorpusFiles>,
-    /// Those to validate on.
+    /// The validation pairs.
     valid: Corpus,
-    /// The cache of the pairs to train on, unless it is there under its name.
+    /// The new cache of the training pairs, unless the cache has its final name already.
     cache: Option<PathBuf>,
-    /// The decoding options of the model to start from, if it has some, and the model's configuration.
+    /// The decoding options of the model to start from, if any, and the model's configuration.
     options: Option<(DecodeOptions, TransformerConfig)>,
 }
 
 impl Files {
-    /// Writes each file whole or not at all. While there is a `run.toml`, the pairs beside it are its pairs.
+    /// Writes each file completely or not at all. Whenever `run.toml` exists, the saved pairs are the pairs of that run.
     fn write(&self, directory: &Path) -> std::result::Result<(), HookError> {
         let new_cache = format!("{CACHE_FILE}.new");
         for name in [
@@ -220,7 +219,7 @@ impl Files {
             rename_and_sync(cache, &path)
                 .map_err(|error| format!("{}: {error}", path.display()))?;
         } else {
-            // That of a command that was refused; one that cannot be removed does no harm.
+            // The cache of a command that was refused. A leftover file does no harm.
             let _ = fs::remove_file(directory.join(&new_cache));
         }
         if let Some((options, config)) = &self.options {
@@ -230,37 +229,46 @@ impl Files {
     }
 }
 
-fn say_how_it_went<M>(trained: &Trained<M>, made_before: usize, out: &Path) {
-    let updates = counted(trained.updates, "update");
-    let how = match trained.stopped {
-        StopReason::Updates if trained.updates == made_before => {
-            format!("nothing to do: {updates} were made before; a larger --updates trains on")
-        }
-        StopReason::Updates => format!("done: {updates}"),
-        StopReason::Time => format!("time is over: {updates}"),
-        StopReason::Interrupted => format!("interrupted; --resume goes on: {updates}"),
-        StopReason::Patience => format!("patience is over: {updates}"),
-        _ => format!("stopped: {updates}"),
-    };
+fn say_how_it_went<M>(
+    trained: &Trained<M>,
+    made_before: usize,
+    patience: Option<usize>,
+    out: &Path,
+) {
     let skipped = match trained.skipped {
         0 => String::new(),
-        skipped => format!(", {skipped} of them skipped: loss or gradients were not finite"),
+        skipped => format!(" ({skipped} skipped: loss or gradients were not finite)"),
     };
-    say(format_args!("{how}{skipped}"));
+    let updates = counted(trained.updates, "update") + &skipped;
+    say(match trained.stopped {
+        StopReason::Updates if trained.updates == made_before => {
+            format!("already trained for {updates}; raise --updates to continue")
+        }
+        StopReason::Updates => format!("done: {updates}"),
+        StopReason::Time => format!("stopped after {updates}: the time limit is reached"),
+        StopReason::Interrupted => format!("interrupted after {updates}; --resume continues"),
+        StopReason::Patience => {
+            let validations = counted(patience.unwrap_or_default(), "validation");
+            format!("stopped early after {updates}: no improvement in {validations}")
+        }
+        _ => format!("stopped after {updates}"),
+    });
     for validation in &trained.validations {
         say(validation_line(validation));
     }
     if let Some(average) = &trained.average {
         let kept = match average.kept {
-            true => "is better, and the model",
-            false => "is not better",
+            true => "is better, and is kept as the model",
+            false => "is not better, and is not kept",
         };
         let checkpoints = counted(average.checkpoints.len(), "checkpoint");
-        say(format_args!("the mean of the last {checkpoints} {kept}:"));
+        say(format_args!(
+            "the average of the last {checkpoints} {kept}:"
+        ));
         say(validation_line(&average.validation));
     }
     for error in &trained.observer_errors {
-        note(format_args!("warning: the log is not complete: {error}"));
+        note(format_args!("warning: the log is incomplete: {error}"));
     }
     say(format_args!("model: {}", out.display()));
 }

@@ -7,40 +7,39 @@ use burn::train::Interrupter;
 
 use crate::process::note;
 
-/// A signal that ends a run after the current update, and the program at once where it comes second.
+/// A signal that ends a run after the current update. A second signal ends the program at once.
 struct StopSignal {
     name: &'static str,
-    /// The effect of a second one, for the line that answers the first.
+    /// The effect of a second signal, for the line that reports the first one.
     second: &'static str,
-    /// The program's exit code: 128 and the signal's number, as of a program that the signal has killed.
+    /// The program's exit code: 128 plus the signal's number, as for a program that the signal has killed.
     exit_code: u8,
 }
 
-/// The exit code of the first signal; 0 before it.
+/// The exit code for the first signal; 0 before there is one.
 static FIRST: AtomicU8 = AtomicU8::new(0);
 
-/// The exit code of a run that a signal has ended; `None` where there was no signal.
+/// The exit code of a run that a signal has ended; `None` if there was no signal.
 pub fn exit_code() -> Option<u8> {
     Some(FIRST.load(Ordering::SeqCst)).filter(|&code| code > 0)
 }
 
 static CTRL_C: StopSignal = StopSignal {
     name: "Ctrl-C",
-    second: "press Ctrl-C again to leave at once",
+    second: "press Ctrl-C again to stop at once",
     exit_code: 130,
 };
 
 static SIGTERM: StopSignal = StopSignal {
     name: "SIGTERM",
-    second: "another SIGTERM ends it at once",
+    second: "send SIGTERM again to stop at once",
     exit_code: 143,
 };
 
-/// Lets Ctrl-C and SIGTERM end a training run after the current update; a second of either ends the
-/// program.
+/// Makes Ctrl-C and SIGTERM end a training run after the current update. A second signal of either kind ends the program.
 ///
-/// SIGHUP stays as it is, so that `nohup` keeps a run alive when its terminal is closed. The feature
-/// `termination` of `ctrlc` would handle it together with SIGTERM, also where `nohup` has it ignored.
+/// SIGHUP is not handled, so that `nohup` keeps a run alive when its terminal is closed. The feature `termination` of
+/// `ctrlc` would handle SIGHUP together with SIGTERM, even if `nohup` has made the process ignore it.
 pub fn stop_on_signals(interrupter: &Interrupter) {
     let ctrl_c = ctrlc::set_handler(CTRL_C.handler(interrupter.clone()));
     if let Err(error) = ctrl_c {
@@ -56,7 +55,7 @@ impl StopSignal {
     fn handler(&'static self, interrupter: Interrupter) -> impl Fn() + Send + 'static {
         move || {
             if interrupter.should_stop() {
-                // Without the destructors of C++ libraries, which crash where other threads still compute.
+                // Skips the destructors of C++ libraries, which crash while other threads compute.
                 signal_hook::low_level::exit(self.exit_code.into());
             }
             FIRST.store(self.exit_code, Ordering::SeqCst);

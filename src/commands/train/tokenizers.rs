@@ -1,10 +1,10 @@
-//! The tokenizers of a run: its own, those of the model it starts from, given ones, or new ones.
+//! The tokenizers of a run: its own, those of the model to start from, those in given files, or new ones.
 
 use std::path::Path;
 
+use transformer_core::Tokenizers;
 use transformer_core::formats::{SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE};
 use transformer_core::text::{TextError, Tokenizer};
-use transformer_core::Tokenizers;
 use transformer_train::data::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
 
 use super::data::Training;
@@ -16,8 +16,8 @@ use crate::commands::languages::{check_target, one_pair};
 use crate::process::note;
 use crate::run_file::{InitKeys, TokenizerKeys};
 
-/// The tokenizers that there are before any pair is read; `None` where they are to be trained. A run that has some
-/// keeps them, and its keys then say so. The plan gets their vocabularies.
+/// The tokenizers that exist before any pair is read; `None` if they must be trained. A run that has tokenizers keeps
+/// them, and its keys are set accordingly. The plan gets their vocabularies.
 ///
 /// # Errors
 /// When a file cannot be read, or the tokenizers do not fit the run.
@@ -40,11 +40,10 @@ pub fn given_tokenizers(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Op
     Ok(tokenizers)
 }
 
-/// The tokenizers trained on the pairs to train on. The plan gets their vocabularies.
+/// The tokenizers trained on the training pairs. The plan gets their vocabularies.
 ///
 /// # Errors
-/// When a file cannot be read; when the run that goes on has lost its tokenizers, and its pairs are there as pieces
-/// only.
+/// When a file cannot be read; when a resumed run has lost its tokenizers, and its pairs are saved only as pieces.
 pub fn trained_tokenizers(
     plan: &mut Plan,
     train: &Training,
@@ -60,7 +59,7 @@ pub fn trained_tokenizers(
             let both = text.with_sentences(|sentences| trained(keys, sentences, keys.kind))?;
             Tokenizers::shared(both?)
         }
-        // Both sides come in turn.
+        // Source and target sentences alternate.
         false => {
             let target_kind = keys.target_kind.unwrap_or(keys.kind);
             let source = text.with_sentences(|sides| trained(keys, sides.step_by(2), keys.kind))?;
@@ -73,7 +72,7 @@ pub fn trained_tokenizers(
     Ok(tokenizers)
 }
 
-/// The advice where a run has lost its tokenizers, but not the pieces that they made.
+/// The error if a run has lost its tokenizers, but not its pairs as pieces.
 fn lost(plan: &Plan, earlier: Option<&Earlier>) -> String {
     let directory = earlier.map_or(Path::new(""), Earlier::directory);
     let names: &[&str] = match plan.run.tokenizer.is_shared() {
@@ -84,13 +83,13 @@ fn lost(plan: &Plan, earlier: Option<&Earlier>) -> String {
     let missing = paths.find(|path| !path.exists());
     let missing = missing.unwrap_or_else(|| directory.join(TOKENIZER_FILE));
     format!(
-        "{}: is missing; put it back, or remove {}: the tokenizer is then trained anew on the run's pairs",
+        "{}: is missing; restore it, or remove {}, so that the tokenizer is trained again on the run's pairs",
         missing.display(),
         directory.join(CACHE_FILE).display()
     )
 }
 
-/// The tokenizers of the model to start from, or those in the files that the run names.
+/// The tokenizers of the model to start from, or in the files that the run names.
 fn named(plan: &Plan) -> Result<Option<Tokenizers>> {
     if let Some(init) = &plan.run.init.model {
         let tokenizers = match &plan.init {
@@ -128,7 +127,7 @@ fn from_file(plan: &Plan, file: &Path) -> Result<Tokenizer> {
 /// Tokenizers between the languages of the run.
 ///
 /// # Errors
-/// When there is no token for one of them, or the target's is needed and not given.
+/// When there is no token for one of them, or the target language is needed and not given.
 fn between_languages(tokenizers: Tokenizers, plan: &Plan) -> Result<Tokenizers> {
     let InitKeys {
         source_lang,
@@ -164,7 +163,7 @@ fn check_dropout(plan: &Plan, tokenizers: &[&Tokenizer], path: &Path) -> Result 
     Ok(())
 }
 
-/// The tokenizers of the run that goes on.
+/// The tokenizers of the resumed run.
 fn saved(plan: &mut Plan, earlier: &Earlier) -> Result<Tokenizers> {
     let tokenizers = Tokenizers::load(earlier.directory())?;
     let keys = &mut plan.run.tokenizer;
@@ -173,7 +172,7 @@ fn saved(plan: &mut Plan, earlier: &Earlier) -> Result<Tokenizers> {
     let asked_before = before.map_or(pieces, |before| before.vocab_size);
     if plan.values.is_given("tokenizer.vocab_size") && keys.vocab_size != asked_before {
         note(format_args!(
-            "{}: the run keeps its tokenizer, of {pieces} pieces",
+            "ignoring {}: a resumed run keeps its tokenizer, which has {pieces} pieces",
             plan.values.subject("tokenizer.vocab_size", keys.vocab_size)
         ));
     }
@@ -183,9 +182,7 @@ fn saved(plan: &mut Plan, earlier: &Earlier) -> Result<Tokenizers> {
             ..keys.clone()
         };
         if asked != *before {
-            note(
-                "`[tokenizer]`: the run keeps its tokenizer; other keys that are set there are ignored",
-            );
+            note("ignoring changes of `[tokenizer]`: a resumed run keeps its tokenizer");
         }
         *keys = before.clone();
     }
@@ -194,10 +191,10 @@ fn saved(plan: &mut Plan, earlier: &Earlier) -> Result<Tokenizers> {
     Ok(tokenizers)
 }
 
-/// Checks that the languages are those that the updates of the run were made with, by whichever of their names.
+/// Checks that the languages are those with which the updates of the run were made. A language may have several names.
 ///
 /// # Errors
-/// The first key with another language.
+/// The first key with a different language.
 fn check_languages(plan: &Plan, earlier: &Earlier, saved: &Tokenizers) -> Result {
     let made = earlier.file.as_ref().filter(|_| earlier.updates() > 0);
     let Some(before) = made.map(|file| &file.run.init) else {
@@ -237,12 +234,12 @@ fn check_languages(plan: &Plan, earlier: &Earlier, saved: &Tokenizers) -> Result
             (Some(given), was) if bytes != of_run => {
                 let was = was.as_deref().unwrap_or("the language of its model");
                 let rule = format!(
-                    "the run in {run} was made with {was}; begin another one by --init {run} and another --out"
+                    "the run in {run} was made with {was}; start a new run with --init {run} and another --out"
                 );
                 (given.as_str(), rule)
             }
             (None, Some(was)) => {
-                let rule = format!("the run in {run} was made with {was}; give it by {flag}");
+                let rule = format!("the run in {run} was made with {was}; set it with {flag}");
                 ("absent", rule)
             }
             _ => continue,
@@ -252,7 +249,7 @@ fn check_languages(plan: &Plan, earlier: &Earlier, saved: &Tokenizers) -> Result
     Ok(())
 }
 
-/// A tokenizer trained on sentences. The size of its vocabulary was checked with the other keys.
+/// A tokenizer trained on sentences. Its vocabulary size was checked with the other keys.
 fn trained(
     keys: &TokenizerKeys,
     sentences: impl Iterator<Item = String> + Send,

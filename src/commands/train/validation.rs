@@ -1,4 +1,4 @@
-//! Validation by translating, where the run asks for it.
+//! Validation by translating, if the run has metrics or samples.
 
 use transformer_core::DecodeOptions;
 use transformer_train::validation::TextValidation;
@@ -6,8 +6,8 @@ use transformer_train::validation::TextValidation;
 use super::plan::Plan;
 use super::prepared::Prepared;
 
-/// The measurement of the validation pairs' translations; `None` where neither metrics nor samples are wanted.
-/// Pairs that are too long to validate on are not translated, either.
+/// The validation that translates pairs; `None` if the run has neither metrics nor samples. Pairs that are too long for
+/// the validation loss are not translated, either.
 pub fn by_translating(plan: &Plan, prepared: &Prepared) -> Option<TextValidation> {
     let keys = &plan.run.validation;
     if keys.metrics.is_empty() && keys.samples == 0 {

@@ -29,7 +29,7 @@ pub struct Outcome {
 }
 
 impl fmt::Display for Outcome {
-    /// A row of the table in docs/reliability.md.
+    /// A row of a Markdown table: target, executions, seconds, executions per second, accepted in %, failures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.time.as_secs_f64();
         let rate = self.executions as f64 / seconds.max(1e-9);

@@ -1,4 +1,4 @@
-//! A classifier of texts: an encoder alone, and a linear layer on the mean of its positions.
+//! A text classifier: an encoder, and a linear layer on the mean over its positions.
 
 use std::path::Path;
 
@@ -16,10 +16,10 @@ use transformer_train::TrainError;
 use transformer_train::data::{Checksum, Example, Lengths};
 use transformer_train::objective::{LabelSmoothedCrossEntropy, Objective, LossSums, LossOptions};
 
-/// Entries of the vocabulary; token 0 fills texts up.
+/// Size of the vocabulary; token 0 is padding.
 pub const VOCAB_SIZE: usize = 12;
 const D_MODEL: usize = 16;
-/// Classes, numbered from 0.
+/// Number of classes, which are numbered from 0.
 pub const CLASSES: usize = 2;
 
 /// A text and its class.
@@ -53,7 +53,7 @@ pub struct Classifier<B: Backend> {
 }
 
 impl<B: Backend> Classifier<B> {
-    /// A new one, with weights from the backend's generator.
+    /// A new classifier, with weights from the backend's generator.
     pub fn new(device: &B::Device) -> Result<Self, ConfigError> {
         let layer = LayerConfig::new(D_MODEL, 2, 2 * D_MODEL)?;
         Ok(Self {
@@ -64,7 +64,7 @@ impl<B: Backend> Classifier<B> {
         })
     }
 
-    /// The same with its embedding frozen.
+    /// The same classifier with its embedding frozen.
     pub fn with_frozen_embedding(self) -> Self {
         Self {
             embedding: self.embedding.no_grad(),
@@ -72,7 +72,7 @@ impl<B: Backend> Classifier<B> {
         }
     }
 
-    /// The weights that a run left in a directory.
+    /// Loads the weights that a run saved in a directory.
     pub fn load(directory: &Path, device: &B::Device) -> Result<Self, TrainError> {
         let model = Self::new(device)?;
         Ok(load_weights(model, directory.join(WEIGHTS_FILE))?)
@@ -115,7 +115,7 @@ impl<B: Backend> Objective<B> for Classifier<B> {
     }
 }
 
-/// Token ids from 3 to 11, of `rows` rows.
+/// Token ids from 3 to 11, in `rows` rows.
 pub fn sample_tokens<B: Backend>(rows: usize, len: usize) -> Tensor<B, 2, Int> {
     let ids: Vec<i64> = (0..rows * len).map(|at| 3 + (at * 5 % 9) as i64).collect();
     Tensor::<B, 1, Int>::from_data(&ids[..], &Default::default()).reshape([rows, len])

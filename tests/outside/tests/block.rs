@@ -1,4 +1,4 @@
-//! A stack of a layer of the user's own: a `Block` whose state does not grow with the length.
+//! A stack of a custom layer: a `Block` whose state does not grow with the length.
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
@@ -10,7 +10,7 @@ use transformer_core::nn::{
     Sublayer,
 };
 
-/// A layer with the mean of all positions so far in place of attention (Zhang et al., 2018).
+/// A layer that averages all positions so far instead of using attention (Zhang et al., 2018).
 #[derive(Module, Debug)]
 struct AverageLayer<B: Backend> {
     average_sublayer: Sublayer<B>,
@@ -92,7 +92,7 @@ fn step_by_step_it_computes_what_it_computes_at_once_and_rows_are_selected() {
     let (mut tokens, mut x, mut whole) = (tokens, x, whole);
     for position in 0..4_usize {
         if position == 2 {
-            // As in beam search, the rows change places.
+            // As in beam search, the rows are reordered.
             let rows = Tensor::<NdArray, 1, Int>::from_data([1, 0], &device);
             cache.select(&[1, 0], &[1, 0]);
             (tokens, x, whole) = (

@@ -1,4 +1,4 @@
-//! The classifier is trained, saved, resumed and loaded again; its frozen embedding stays as it is.
+//! The classifier is trained, saved, resumed and loaded; its frozen embedding does not change.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use transformer_train::validation::evaluate;
 type Inner = NdArray;
 type Training = Autodiff<Inner>;
 
-/// Texts of three to eight tokens, by whether token 5 is among them.
+/// Texts of three to eight tokens; the class tells whether they contain token 5.
 fn texts(count: u32) -> Vec<Labelled> {
     let text = |n: u32| -> Vec<u32> {
         let mut state = n.wrapping_mul(2_654_435_761).wrapping_add(12_345);
@@ -84,7 +84,7 @@ fn it_learns_with_a_frozen_embedding_and_resumes_to_the_same_model() {
     let statistics = evaluate(&trained.model, texts(400), 1000, &LossOptions::smoothed(0.0)).unwrap();
     assert!(statistics.accuracy() > 95.0, "{statistics:?}");
 
-    // Stopped half-way, and resumed.
+    // Stopped halfway, and resumed.
     let halves = tempfile::tempdir().unwrap();
     train(120, halves.path(), false);
     let resumed = train(240, halves.path(), true);
@@ -93,7 +93,7 @@ fn it_learns_with_a_frozen_embedding_and_resumes_to_the_same_model() {
     assert_eq!(embedding(&resumed.model), first, "the embedding is still frozen");
     assert_eq!(resumed.model.num_params(), trained.model.num_params());
 
-    // The directory holds the best model, which loads.
+    // The directory has the best model, which can be loaded.
     let loaded = Classifier::<Inner>::load(halves.path(), &Default::default()).unwrap();
     let best = trained.validations.iter().min_by(|a, b| a.valid_loss.total_cmp(&b.valid_loss));
     if best.unwrap().update == 240 {

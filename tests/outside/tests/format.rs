@@ -1,5 +1,5 @@
-//! A file format of the user's own: `model.txt` has sizes in lines `key value`, `values.bin` all parameters in single precision, one
-//! after the other in the order of their names, matrices of linear layers transposed.
+//! A custom file format: `model.txt` has sizes in lines `key value`; `values.bin` has all parameters in single
+//! precision, in the order of their names, with the matrices of linear layers transposed.
 
 use std::fs;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn is_linear(name: &str, shape: &[usize]) -> bool {
     shape.len() == 2 && !name.ends_with("embedding.weight")
 }
 
-/// `[columns, rows]` of `[rows, columns]`, where there are that many columns.
+/// Transposes `[rows, columns]` with this number of columns.
 fn transposed(values: &[f32], columns: usize) -> Vec<f32> {
     let column = |at: usize| values[at..].iter().step_by(columns).copied();
     (0..columns).flat_map(column).collect()
@@ -188,7 +188,7 @@ fn parameters_of_another_shape_are_refused_by_name() {
     assert!(error.contains("values.bin"), "{error}");
     assert!(error.contains(" is missing") && error.contains("`extra` is unknown"), "{error}");
 
-    // A file that is cut off is reported when it is read.
+    // A truncated file is reported when it is read.
     let values = fs::read(folder.path().join(VALUES)).unwrap();
     fs::write(folder.path().join(VALUES), &values[..values.len() - 4]).unwrap();
     let directory = ModelDirectory::open_with(folder.path(), &[&PlainFiles]).unwrap();

@@ -1,4 +1,4 @@
-//! A language model that is shaped like Llama: it is trained, decodes with a cache after a prompt, is packed, and is saved.
+//! A language model shaped like Llama is trained, decodes with a cache after a prompt, is packed, and is saved.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_autodiff::Autodiff;
@@ -16,8 +16,8 @@ use transformer_train::progress::ProgressDisplay;
 type Inner = NdArray;
 type Training = Autodiff<Inner>;
 
-/// Root mean square norms before each sub-layer, a gated feed-forward network, rotary positions, two heads for one of
-/// keys and values, and no bias.
+/// RMS normalisation before each sub-layer, a gated feed-forward network, rotary positions, two query heads per
+/// head of keys and values, and no bias.
 fn config() -> TransformerConfig {
     TransformerConfig {
         d_model: 32,
@@ -39,14 +39,14 @@ fn config() -> TransformerConfig {
     }
 }
 
-/// The numbers from 0 on are the tokens from this one on.
+/// Number 0 is this token, and the others follow.
 const FIRST: usize = 3;
-/// How many numbers there are.
+/// Count of distinct numbers.
 const COUNT: usize = 8;
-/// Numbers of a sequence.
+/// Length of a sequence.
 const LEN: usize = 10;
 
-/// Numbers in a circle, from `start` on, by steps of 1 or 3: which, only two numbers together tell.
+/// Numbers modulo `COUNT`, starting at `start`, in steps of 1 or 3; two consecutive numbers determine the step.
 fn sequence(start: usize, step: usize) -> Vec<u32> {
     let number = |at: usize| (FIRST + (start + at * step) % COUNT) as u32;
     (0..LEN).map(number).collect()
@@ -73,14 +73,14 @@ fn trained() -> LanguageModel<Inner> {
         .display(ProgressDisplay::Silent)
         .train(sequences(), sequences())
         .unwrap();
-    // The first number can be any of eight, the second one of two; the rest is certain.
+    // The first number can be any of eight, the second one of two; the rest is determined.
     let least = ((COUNT * 2) as f64).ln() / (LEN + 1) as f64;
     let found = trained.validations.last().unwrap().valid_loss;
-    assert!(found < least + 0.05, "{found}, where {least} is the least");
+    assert!(found < least + 0.05, "{found}; the minimum is {least}");
     trained.model
 }
 
-/// The sequences go on after their first three numbers.
+/// The sequences are continued after their first three numbers.
 fn continued(model: &impl NextToken, options: &DecodeOptions) -> Vec<Hypothesis> {
     let prompts = sequences().into_iter();
     let prompts: Vec<_> = prompts.map(|sequence| Request::prompt(sequence[..3].to_vec())).collect();
@@ -92,7 +92,7 @@ fn continued(model: &impl NextToken, options: &DecodeOptions) -> Vec<Hypothesis>
     search.run(&prompts).unwrap().concat()
 }
 
-/// The logits of the last token of a sequence: at once, or after a prompt in a cache, token by token.
+/// The logits of the last token of a sequence: in one pass, or after a prompt in a cache, token by token.
 fn last_logits(model: &LanguageModel<Inner>, sequence: &[u32], prompt: Option<usize>) -> Vec<f32> {
     let tensor = |tokens: &[u32]| -> Tensor<Inner, 2, Int> {
         let numbers: Vec<i32> = tokens.iter().map(|&token| token as i32).collect();

@@ -1,4 +1,4 @@
-//! A training run with an optimizer and a schedule of the user's own, stopped and resumed.
+//! A training run with a custom optimizer and schedule, stopped and resumed.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! An encoder–decoder with T5's positions learns to reverse a sequence, and decodes it by beam search, as it is and packed.
+//! An encoder–decoder with T5's positions learns to reverse a sequence, and decodes it by beam search, unpacked
+//! and packed.
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
@@ -12,7 +13,7 @@ use transformer_train::progress::ProgressDisplay;
 
 const VOCAB_SIZE: usize = 8;
 
-/// Every sequence of three different tokens from 3 on, and the same backwards.
+/// Every sequence of three distinct tokens from 3 on, and its reverse.
 fn pairs() -> Vec<TokenizedPair> {
     let tokens = 3..VOCAB_SIZE as u32;
     let mut pairs = Vec::new();

@@ -1,4 +1,4 @@
-//! A decoding rule of the user's own: no token twice in a row. It wraps any model.
+//! A custom decoding rule: no token twice in a row. It wraps any model.
 
 use burn_ndarray::NdArray;
 use transformer_core::{DecodeOptions, PackedModel, Request, Search, TransformerConfig};

@@ -10,22 +10,22 @@ use crate::decoding::options::DecodeOptions;
 use crate::decoding::targets::Targets;
 use transformer_kernels::AttentionWeights;
 
-/// A batch of requests while their targets grow.
+/// A batch of requests during the search.
 pub(super) struct BatchSearch<'a, M: NextToken> {
     model: &'a M,
     options: &'a DecodeOptions,
     vocabulary: Vocabulary,
     /// The model's state.
     state: M::State,
-    /// The targets of each source that is not done.
+    /// The targets of each source that is not finished.
     targets: Vec<Targets<'a>>,
-    /// Targets of each source: one before the first token, then as many as the strategy has.
+    /// Targets per source: one before the first token, then as many as the strategy decodes.
     width: usize,
     decoded: Decoded,
 }
 
 impl<'a, M: NextToken> BatchSearch<'a, M> {
-    /// A batch of sources that the model has read, each with its empty target.
+    /// A batch of sources that the model has read, each with one empty target.
     pub fn new(
         model: &'a M,
         options: &'a DecodeOptions,
@@ -43,7 +43,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         }
     }
 
-    /// Searches until every source is done, or `on_token` stops the search.
+    /// Searches until every source is finished, or `on_token` stops the search.
     ///
     /// Fails if the model's log-probabilities are NaN.
     pub fn run(
@@ -67,7 +67,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         }
     }
 
-    /// Reads the tokens that all targets must begin with, as many as the shortest such beginning has, in one pass.
+    /// Reads in one pass the tokens that the targets must begin with, up to the length of the shortest beginning.
     fn read_beginnings(
         &mut self,
         on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
@@ -75,7 +75,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         let beginnings = self.targets.iter().map(Targets::beginning);
         let mut beginnings: Vec<Vec<u32>> = beginnings.collect();
         let shortest = beginnings.iter().map(Vec::len).min().unwrap_or(0);
-        // A penalty for coverage needs the attention of every token; one token is read as fast by a step.
+        // The coverage penalty needs the attention of every token; a single token is read as fast by a step.
         if shortest < 2 || self.options.coverage_penalty > 0.0 {
             return Ok(ControlFlow::Continue(()));
         }
@@ -101,7 +101,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         Ok(flow)
     }
 
-    /// Takes the hypotheses of the sources that are done. Returns the indices of the others.
+    /// Collects the hypotheses of the finished sources. Returns the indices of the others.
     fn finish(
         &mut self,
         on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
@@ -116,7 +116,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
                 continue;
             }
             let hypotheses = targets.take_best();
-            // A target that is alone was emitted token by token.
+            // A single target was emitted token by token.
             if self.options.width() > 1
                 && let Some(best) = hypotheses.first()
             {
@@ -131,8 +131,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         ControlFlow::Continue(kept)
     }
 
-    /// Moves the model's state to the targets as they are after the last token: of the sources that are kept, each
-    /// target continues its parent.
+    /// Reorders the model's state: only the kept sources remain, and each target continues its parent.
     fn select(&mut self, kept: &[usize]) {
         let rows = kept.iter().zip(&self.targets).flat_map(|(&at, targets)| {
             let first = at * self.width;
@@ -143,7 +142,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         self.width = rows.len() / kept.len();
     }
 
-    /// Continues every target by a token.
+    /// Extends every target by a token.
     fn step(
         &mut self,
         on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
@@ -167,7 +166,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
     }
 
     /// The log-probabilities of every target's next token, `[rows, tgt_vocab_size]`, and the attention of its last one,
-    /// `[rows, src_len]`; empty if no penalty needs it.
+    /// `[rows, src_len]`; empty without a coverage penalty.
     fn next_token(&mut self) -> [Vec<f32>; 2] {
         let bos = self.vocabulary.special_tokens.bos;
         let last = self.targets.iter();
@@ -183,7 +182,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         [log_probs, attention.unwrap_or_default()]
     }
 
-    /// The result when the caller stops the search: for targets that still grow, their tokens so far.
+    /// The result when the caller stops the search; unfinished targets have their tokens so far.
     fn stopped(mut self) -> Decoded {
         let growing = self.targets.iter_mut();
         let hypotheses = growing.map(|targets| (targets.index, targets.cut_short()));
@@ -196,14 +195,14 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
 /// The result of the search for a batch.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
-    /// The hypotheses of requests, by their index.
+    /// The hypotheses of each request, with its index.
     hypotheses: Vec<(usize, Vec<Hypothesis>)>,
     /// Whether the caller stopped the search.
     pub is_stopped: bool,
 }
 
 impl Decoded {
-    /// Moves the hypotheses to their places among those of all requests.
+    /// Moves the hypotheses into `found`, which has an entry per request.
     pub fn place(self, found: &mut [Vec<Hypothesis>]) {
         for (index, hypotheses) in self.hypotheses {
             found[index] = hypotheses;
@@ -211,7 +210,7 @@ impl Decoded {
     }
 }
 
-/// Whether a number is NaN. The loop has no early exit, so that it is vectorised.
+/// Whether a value is NaN. The loop has no early exit, so that it is vectorised.
 fn has_nan(numbers: &[f32]) -> bool {
     numbers
         .iter()

@@ -9,10 +9,10 @@ pub(crate) fn unknown_token(tokens: &[u32], vocab_size: usize) -> Option<u32> {
     tokens.find(|&token| token as usize >= vocab_size)
 }
 
-/// One tensor of all rows, padded with `pad_id`.
+/// A tensor of all rows, padded with `pad_id`.
 ///
 /// # Shapes
-/// - output: `[rows, len]`, the longest row's length
+/// - output: `[rows, len]`, where `len` is the length of the longest row
 pub fn padded<B: Backend>(
     rows: &[impl AsRef<[u32]>],
     pad_id: u32,
@@ -29,24 +29,24 @@ pub fn padded<B: Backend>(
     Tensor::from_data(data, device)
 }
 
-/// A token for each row: `[rows, 1]`.
+/// One token per row: `[rows, 1]`.
 pub(crate) fn column<B: Backend>(tokens: &[u32], device: &B::Device) -> Tensor<B, 2, Int> {
     let rows: Vec<[u32; 1]> = tokens.iter().map(|&token| [token]).collect();
     // No padding: all rows have one token.
     padded(&rows, 0, device)
 }
 
-/// The numbers of a tensor in row-major order.
+/// The values of a tensor in row-major order.
 pub(crate) fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     let data = tensor.into_data().convert::<f32>();
     data.into_vec().expect("converted to f32")
 }
 
-/// Groups the indices of sources of similar lengths into batches of at most `batch_tokens`, padding
-/// included, but of at least one source.
+/// Groups the indices of sources of similar length into batches of at most `batch_tokens` tokens, padding included, but
+/// of at least one source.
 pub(super) fn batches(lengths: &[usize], batch_tokens: usize) -> Vec<Vec<usize>> {
     let mut by_length: Vec<usize> = (0..lengths.len()).collect();
-    // The longest first, so that a lack of memory shows at once.
+    // Longest first, so that a lack of memory shows at once.
     by_length.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
     let mut batches: Vec<Vec<usize>> = Vec::new();
     for index in by_length {

@@ -7,13 +7,13 @@ use std::cmp::Ordering;
 pub(super) struct Candidate {
     /// Log-probability of the continued hypothesis, with the rules' penalties.
     pub rank: f64,
-    /// Index of the hypothesis among those of the source.
+    /// Index of the continued hypothesis among the hypotheses of the source.
     pub parent: usize,
     pub token: u32,
 }
 
 impl Candidate {
-    /// The better one first; of equal ones, the one with the lower parent, then with the lower token.
+    /// Better candidates first; ties by parent, then by token, lower first.
     fn before(&self, other: &Self) -> Ordering {
         let position = |candidate: &Self| (candidate.parent, candidate.token);
         let by_rank = other.rank.total_cmp(&self.rank);
@@ -21,17 +21,17 @@ impl Candidate {
     }
 }
 
-/// Tokens that are passed over together where none of them is a candidate, as in most of a large vocabulary.
+/// Tokens that are skipped together if none of them is a candidate, as in most of a large vocabulary.
 const CHUNK: usize = 64;
 
-/// Whether a number is above `least`. The loop has no early exit, so that it is vectorised.
+/// Whether a value is above `least`. The loop has no early exit, so that it is vectorised.
 fn any_above(numbers: &[f32], least: f32) -> bool {
     numbers
         .iter()
         .fold(false, |any, &number| any | (number > least))
 }
 
-/// The best `count` candidates, the best first. Tokens of log-probability −∞ are excluded.
+/// The best `count` candidates, best first. Tokens of log-probability −∞ are excluded.
 pub(super) struct Best {
     count: usize,
     /// Sorted.
@@ -73,7 +73,7 @@ impl Best {
         self.candidates
     }
 
-    /// The log-probability that the next token must exceed, for a hypothesis of that rank.
+    /// The log-probability that the next token must exceed, for a hypothesis of this rank.
     fn least(&self, rank: f64) -> f32 {
         match self.candidates.last() {
             // Rounded down, so that none is missed.
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(best(2, &rows), [(-1.0, 0, 0), (-1.0, 0, 1)]);
     }
 
-    /// Sizes around that of a chunk; equal numbers, excluded tokens and NaN among them.
+    /// Sizes around the chunk size, with ties, excluded tokens and NaN.
     #[test]
     fn every_token_of_a_large_vocabulary_is_offered() {
         for size in [1, 63, 64, 65, 128, 1000] {

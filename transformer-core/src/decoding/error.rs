@@ -1,6 +1,6 @@
-//! Requests that cannot be answered, and options that are out of range.
+//! Errors of requests and of decoding options.
 
-/// A request that decoding cannot answer, or a pair that cannot be scored.
+/// A request that cannot be decoded, or a pair that cannot be scored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("source {index} {problem}")]
 #[non_exhaustive]
@@ -31,23 +31,23 @@ pub enum RequestProblem {
         /// The options' limit.
         limit: usize,
     },
-    /// The source's text cannot be cut into tokens.
-    #[error("cannot be cut into tokens: {problem}")]
+    /// The source text cannot be tokenized.
+    #[error("cannot be tokenized: {problem}")]
     Text {
         /// The tokenizer's error.
         problem: String,
     },
     /// The model's log-probabilities are NaN: its weights are damaged.
-    #[error("has log-probabilities that are not numbers; the model's weights are damaged")]
+    #[error("has NaN log-probabilities; the model's weights are damaged")]
     NotANumber,
-    /// A source for a model that reads none.
+    /// A source for a model without sources.
     #[error("has {length} source tokens, but the model reads no source")]
     Unread {
         /// Tokens of the source.
         length: usize,
     },
     /// The source is empty.
-    #[error("has no token")]
+    #[error("is empty")]
     Empty,
     /// A token outside the source vocabulary.
     #[error("holds token {token}, outside the vocabulary of {vocab_size}")]
@@ -65,15 +65,15 @@ pub enum RequestProblem {
         /// Entries of the target vocabulary.
         vocab_size: usize,
     },
-    /// The prefix of the target is longer than the target may be.
-    #[error("has a prefix of {length} tokens, more than the {limit} that its target may have")]
+    /// The prefix of the target exceeds the maximum length of the target.
+    #[error("has a prefix of {length} tokens, more than the maximum target length of {limit}")]
     PrefixTooLong {
         /// Tokens of the prefix.
         length: usize,
         /// The options' limit.
         limit: usize,
     },
-    /// The prefix of the target is longer than the model's positions.
+    /// The prefix of the target has more tokens than the model has positions.
     #[error("has a prefix of {length} tokens, more than the model's {max_len} learned positions")]
     PrefixOverPositions {
         /// Tokens of the prefix.
@@ -99,12 +99,12 @@ pub enum RequestProblem {
     },
 }
 
-/// Invalid options of decoding.
+/// Invalid decoding options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeOptionsError {
     /// An option is out of range.
-    #[error("`{name}` is {value}, not {rule}")]
+    #[error("`{name}` is {value}; it must be {rule}")]
     Range {
         /// The option.
         name: &'static str,
@@ -129,7 +129,7 @@ pub enum DecodeOptionsError {
         /// Entries of the target vocabulary.
         vocab_size: usize,
     },
-    /// More tokens in each target than the model has positions.
+    /// A minimum length above the number of positions of the model.
     #[error(
         "`min_length` asks for {min_length} tokens, more than the model's {max_len} learned positions"
     )]
@@ -140,7 +140,7 @@ pub enum DecodeOptionsError {
         max_len: usize,
     },
     /// An ensemble without a model.
-    #[error("no model to decode with")]
+    #[error("an ensemble needs at least one model")]
     NoModel,
     /// Models of an ensemble with different vocabularies.
     #[error("the models of an ensemble have different vocabularies")]

@@ -1,8 +1,27 @@
-//! From a request to its targets.
+//! Decoding: greedy, beam search, sampling, and scoring (§6.1).
 //!
-//! One loop over a model's next tokens ([`Search`]) serves every strategy: greedy decoding is beam
-//! search with a beam of one, and a sample is a beam that draws its next token. The loop depends on
-//! the trait [`NextToken`], not on any model.
+//! One loop over the next token ([`Search`]) serves every strategy: greedy decoding is a beam search of size 1, and a
+//! sample is a beam whose next token is drawn. The loop works with any model that implements [`NextToken`].
+//!
+//! ```
+//! use burn_ndarray::NdArray;
+//! use transformer_core::TransformerConfig;
+//! use transformer_core::decoding::{DecodeOptions, Request, Sampling, Search};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = TransformerConfig::notebook_mini(1000).init::<NdArray>(42, &Default::default())?;
+//! let request = [Request::new([5, 3, 7])];
+//!
+//! let options = DecodeOptions { n_best: 2, ..DecodeOptions::beam(4) };
+//! let found = Search::new(&model, options)?.run(&request)?;
+//! assert!(found[0][0].score >= found[0][1].score);
+//!
+//! let options = DecodeOptions::sample(Sampling { temperature: 0.8, ..Sampling::default() });
+//! let found = Search::new(&model, options)?.run(&request)?;
+//! println!("{:?}", found[0][0].tokens);
+//! # Ok(())
+//! # }
+//! ```
 
 mod batch_search;
 mod batches;
@@ -41,11 +60,11 @@ pub struct Hypothesis {
     pub tokens: Vec<u32>,
     /// Whether it ended in `<eos>` rather than at the length limit.
     pub finished: bool,
-    /// The model's log-probability of the tokens, and of `<eos>` where it ended in it. −∞ if the model excludes one that
-    /// was forced, or that the prefix has.
+    /// The model's log-probability of the tokens, including `<eos>` if the target ended in it. −∞ if the model excludes
+    /// a token that was forced or is in the prefix.
     pub log_prob: f64,
-    /// The rank of the hypothesis: its log-probability after the penalties for length and
-    /// coverage. Tokens that the options force count as certain, and so do those of a prefix that the model excludes;
-    /// with [`DecodeOptions::renormalize`], all of a prefix do.
+    /// The score that ranks hypotheses: the log-probability after the length and coverage penalties. Tokens forced by
+    /// the options count as certain, as do tokens of a prefix that the model excludes and, with
+    /// [`DecodeOptions::renormalize`], all tokens of a prefix.
     pub score: f64,
 }

@@ -10,11 +10,12 @@ use crate::special_tokens::SpecialTokens;
 use transformer_cpu::Threads;
 
 /// A model that predicts the next token: the interface that [`Search`](crate::Search),
-/// [`greedy`](crate::decoding::greedy) and [`score`](crate::decoding::score) use. It names no backend: numbers pass as slices on the host.
+/// [`greedy`](crate::decoding::greedy) and [`score`](crate::decoding::score) use. It does not depend on a backend:
+/// values are slices on the host.
 ///
-/// A batch has one or more sources, each with one or more targets that grow by a token at a time. The
-/// *rows* of a batch are its targets, those of a source together. For a model without sources, such as
-/// a [`LanguageModel`](crate::LanguageModel), the sources are empty.
+/// A batch has one or more sources, each with one or more targets that grow by a token at a time. The *rows* of a batch
+/// are its targets; the targets of a source are adjacent. For a model without sources, such as a
+/// [`LanguageModel`](crate::LanguageModel), the sources are empty.
 ///
 /// ```
 /// use transformer_core::{DecodeOptions, Request, Search};
@@ -61,13 +62,13 @@ pub trait NextToken: Sync {
     /// The vocabulary of targets.
     fn vocabulary(&self) -> Vocabulary;
 
-    /// Entries of the vocabulary of sources; `None` if the model does not say.
+    /// Size of the source vocabulary; `None` if unknown.
     fn source_vocab_size(&self) -> Option<usize> {
         None
     }
 
-    /// The most tokens that a target may have, `<eos>` included where it ends in it; `None` if there is no limit.
-    /// `<bos>` does not count: with it, the model reads all tokens but the last.
+    /// The maximum length of a target in tokens, with `<eos>` but without `<bos>`; `None` if there is no limit. The
+    /// model reads `<bos>` and all tokens but the last.
     fn max_target_len(&self) -> Option<usize> {
         None
     }
@@ -94,35 +95,34 @@ pub trait NextToken: Sync {
         }
     }
 
-    /// Whether several batches are decoded faster side by side, each by one thread, than one after the other. If so,
+    /// Whether decoding several batches at once, each on one thread, is faster than one after the other. If so,
     /// [`start`](Self::start) is called with [`Threads::This`] from several threads.
     fn is_side_by_side(&self) -> bool {
         false
     }
 
-    /// Reads the sources of a batch, each of which then has one empty target. The state computes by these threads.
+    /// Reads the sources of a batch, each with one empty target. The state keeps `threads` for its computations.
     ///
     /// # Panics
-    /// Models may panic when no source is given; search gives one at least.
+    /// Models may panic when no source is given; the search gives at least one.
     fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State;
 
-    /// Appends a token to every row, and returns the log-probabilities of the tokens that may follow.
-    /// The first token is `<bos>`.
+    /// Appends a token to every row, and returns the log-probabilities of the next tokens. The first token is `<bos>`.
     ///
     /// # Shapes
-    /// - last: one token for each row
+    /// - last: one token per row
     /// - output: see [`Next`]
     fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next;
 
-    /// Reads the targets of all rows at once, right after [`start`](Self::start), each but for its last token, and
-    /// returns the log-probability of each token. After targets of one length, a prompt for example,
-    /// [`next`](Self::next) appends their last tokens; after others the state is of no further use.
+    /// Reads the targets of all rows at once, right after [`start`](Self::start), and returns the log-probability of
+    /// each token. The last token of a target is scored but not read. After targets of equal length, such as a prompt,
+    /// [`next`](Self::next) appends the last tokens; after others, the state must not be used again.
     ///
-    /// The default reads token by token; a model that reads a target in one pass is faster.
+    /// The default reads token by token; reading a target in one pass is faster.
     ///
     /// # Shapes
-    /// - targets: one for each row, none of them empty
-    /// - output: for each row, as many log-probabilities as its target has tokens
+    /// - targets: one per row, none of them empty
+    /// - output: per row, one log-probability per token of its target
     fn read(&self, targets: &[&[u32]], state: &mut Self::State) -> Vec<Vec<f32>> {
         let Vocabulary {
             size,
@@ -143,18 +143,18 @@ pub trait NextToken: Sync {
         found
     }
 
-    /// Keeps the given sources of the batch, in the given order, with the given rows: indices of the
-    /// rows so far, those of a source together, the same number for each. A row may be given more than
-    /// once; the copies then continue separately.
+    /// Selects the given sources of the batch, in the given order, with the given rows: indices of the current rows,
+    /// adjacent per source, the same number for every source. A row may be given more than once; its copies then
+    /// continue separately.
     fn select(&self, state: &mut Self::State, sources: &[usize], rows: &[usize]);
 }
 
 /// The vocabulary of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vocabulary {
-    /// Number of entries.
+    /// Number of tokens.
     pub size: usize,
-    /// The entries that are not text.
+    /// The special tokens.
     pub special_tokens: SpecialTokens,
 }
 
@@ -163,14 +163,14 @@ pub(crate) fn check_batch(sources: &[&[u32]]) {
     assert!(!sources.is_empty(), "no source to decode");
 }
 
-/// The next token of each row, as a model predicts it.
+/// The prediction of the next token of each row.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Next {
     /// Log-probabilities: `[rows, tgt_vocab_size]`.
     pub log_probs: Vec<f32>,
-    /// The last token's attention to each source token, averaged over layers and heads:
-    /// `[rows, src_len]`. `None` unless requested, and if the model has no sources.
+    /// The last token's attention to each source token, averaged over layers and heads: `[rows, src_len]`. `None`
+    /// unless requested, or if the model has no sources.
     pub attention: Option<Vec<f32>>,
 }
 
@@ -347,7 +347,7 @@ impl<M: NextToken> NextToken for Ensemble<M> {
     }
 }
 
-/// The logarithm of the mean of the probabilities of at least one model: −∞ where all of them have −∞.
+/// The logarithm of the mean probability of one or more models: −∞ where all of them have −∞.
 fn log_of_mean(mut log_probs: Vec<Vec<f32>>) -> Vec<f32> {
     if log_probs.len() == 1 {
         return log_probs.remove(0);
@@ -355,7 +355,7 @@ fn log_of_mean(mut log_probs: Vec<Vec<f32>>) -> Vec<f32> {
     let count = log_probs.len() as f32;
     let mean = |at: usize| {
         let of_models = log_probs.iter().map(|of_model| of_model[at]);
-        // NaN stays NaN. The most is finite, because −∞ less −∞ is not a number.
+        // NaN stays NaN. The maximum is finite, because −∞ minus −∞ is NaN.
         let most = of_models
             .clone()
             .fold(f32::MIN, |most, next| match next <= most {

@@ -2,7 +2,7 @@
 
 use crate::decoding::error::DecodeOptionsError;
 
-/// The strategy and limits of decoding, and the rules for tokens.
+/// The strategy of decoding, its limits, and rules for tokens.
 ///
 /// ```
 /// use transformer_core::DecodeOptions;
@@ -11,53 +11,52 @@ use crate::decoding::error::DecodeOptionsError;
 /// // The paper's: a beam of 4, and ((5 + |Y|) / 6)^0.6.
 /// let options = DecodeOptions::beam(4);
 /// assert_eq!(options.length_penalty, LengthPenalty::Paper(0.6));
-/// // Never the same three tokens twice, and the four best targets of each source.
+/// // No trigram may repeat, and the four best targets per source are returned.
 /// let options = DecodeOptions { no_repeat_ngram: 3, n_best: 4, ..options };
 /// # assert!(options.validate().is_ok());
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecodeOptions {
-    /// The choice of next tokens.
+    /// Beam search or sampling.
     pub strategy: Strategy,
-    /// Targets returned for each source: the best of the beam, or the number of samples.
+    /// Targets returned per source: the best of the beam, or the number of samples.
     pub n_best: usize,
-    /// The divisor of a hypothesis's log-probability.
+    /// The length penalty, by which a hypothesis's log-probability is divided.
     pub length_penalty: LengthPenalty,
     /// β of the coverage penalty `β Σ_i ln min(Σ_j a_ij, 1)`, which is added to the score; `a_ij` is the
     /// attention of target token j to source token i, averaged over layers and heads. 0 for none.
     pub coverage_penalty: f64,
-    /// The length at which a target without `<eos>` is cut.
+    /// The maximum length, at which a target without `<eos>` is cut off.
     pub max_length: MaxLength,
-    /// The fewest tokens of a target, before `<eos>`.
+    /// The minimum length of a target in tokens, without `<eos>`.
     pub min_length: usize,
-    /// Whether a beam search with a penalty for length or coverage ends for a source as soon as it has found as many
-    /// targets as the beam has, as CTranslate2's does. Otherwise it goes on while a growing target has, at its present
-    /// length, a better score than the worst of the best ones found, as Hugging Face's does.
+    /// Whether a beam search with a length or coverage penalty ends for a source as soon as it has found as many
+    /// targets as the beam size, as in CTranslate2. Otherwise it continues while an unfinished target scores better, at
+    /// its current length, than the worst of that many best targets found, as in Hugging Face's transformers.
     pub early_stopping: bool,
-    /// Tokens that no target may have.
+    /// Tokens that no target may contain.
     pub banned_tokens: Vec<u32>,
-    /// The first token of every target, such as the language that a multilingual model translates into. The prefix of a
-    /// request comes after it, or begins with it. In ranks it counts as certain.
+    /// The first token of every target, such as the target language of a multilingual model. The prefix of a request
+    /// follows it, or begins with it. It counts as certain in scores.
     pub forced_first: Option<u32>,
-    /// Whether the last token within `max_length` is `<eos>`, so that no target is cut. In ranks that `<eos>` counts as
-    /// certain.
+    /// Whether a target that reaches `max_length` ends in `<eos>`, so that no target is cut off. This `<eos>` counts as
+    /// certain in scores.
     pub forced_last: bool,
-    /// Length of the n-grams that may not occur twice in a target; 0 for no such rule.
+    /// Length of the n-grams that may not repeat in a target; 0 for no limit.
     pub no_repeat_ngram: usize,
-    /// The factor of the log-probability of a token that the target has already, or that it starts with (`<bos>`); 1
-    /// for none.
+    /// The repetition penalty: the factor on the log-probability of tokens that the target already contains, `<bos>`
+    /// included; 1 for none.
     pub repetition_penalty: f64,
-    /// Whether the probabilities that the rules leave for the next token are divided by their sum, as by Hugging Face's
-    /// `renormalize_logits`. Ranks then are of these; the draws of samples stay the same.
+    /// Whether the probabilities that the rules leave for the next token are divided by their sum, like Hugging Face's
+    /// `renormalize_logits`. Scores are then computed from these; samples stay the same.
     pub renormalize: bool,
-    /// Source tokens of a batch, padding included; a batch has at least one source. Where a
-    /// source has 32 hypotheses or more, fewer by the square of their number: a 4th with 32, a 9th with 48, and so on.
+    /// Source tokens per batch, padding included; a batch has at least one source.
     pub batch_tokens: usize,
-    /// The most tokens of a source: the memory of attention grows with their square.
+    /// The maximum length of a source in tokens; on some backends, the memory of attention grows with its square.
     pub max_src_len: usize,
 }
 
-/// The most hypotheses of one source: a [`Transformer`](crate::Transformer)'s memory grows with their square.
+/// The maximum number of hypotheses per source.
 const MOST_WIDTH: usize = 1000;
 
 impl DecodeOptions {
@@ -91,7 +90,7 @@ impl DecodeOptions {
         }
     }
 
-    /// Sampling: a token drawn by its probability at each step.
+    /// Sampling: a token drawn from the distribution at each step.
     pub fn sample(sampling: Sampling) -> Self {
         Self {
             strategy: Strategy::Sample(sampling),
@@ -113,14 +112,14 @@ impl DecodeOptions {
             Strategy::Beam { size } => {
                 width("beam", *size)?;
                 let of_beam = self.n_best <= *size;
-                check("n_best", self.n_best, of_beam, "at most the beam")?;
+                check("n_best", self.n_best, of_beam, "at most the beam size")?;
             }
             Strategy::Sample(sampling) => sampling.validate()?,
         }
         width("n_best", self.n_best)?;
         if let MaxLength::Tokens(most) = self.max_length {
             let fits = self.min_length <= most;
-            check("min_length", self.min_length, fits, "at most the maximum")?;
+            check("min_length", self.min_length, fits, "at most `max_length`")?;
         }
         at_least_one("batch_tokens", self.batch_tokens)?;
         at_least_one("max_src_len", self.max_src_len)?;
@@ -128,14 +127,14 @@ impl DecodeOptions {
             LengthPenalty::None => {}
             LengthPenalty::Paper(alpha) => check_positive("length_penalty", alpha, true)?,
             LengthPenalty::Power(alpha) => {
-                check("length_penalty", alpha, alpha.is_finite(), "a number")?;
+                check("length_penalty", alpha, alpha.is_finite(), "finite")?;
             }
         }
         check_positive("coverage_penalty", self.coverage_penalty, true)?;
         check_positive("repetition_penalty", self.repetition_penalty, false)
     }
 
-    /// Hypotheses of each source that are decoded side by side.
+    /// Hypotheses that are decoded per source.
     pub(super) fn width(&self) -> usize {
         match self.strategy {
             Strategy::Beam { size } => size,
@@ -166,14 +165,14 @@ pub enum Strategy {
 /// The distribution that tokens are drawn from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Divisor of the log-probabilities: below 1 likely tokens become likelier.
+    /// Divides the log-probabilities; below 1, likely tokens become more likely.
     pub temperature: f64,
     /// The number of most likely tokens to draw from; 0 for all.
     pub top_k: usize,
     /// The total probability of the most likely tokens to draw from; 1 for all.
     pub top_p: f64,
-    /// Each source has its own random numbers, from this seed and its tokens: its draws do not depend
-    /// on the other sources, except for tokens that tie within rounding.
+    /// The seed of the random numbers. Each source has random numbers of its own, derived from the seed and its tokens:
+    /// its draws do not depend on the other sources, except for tokens that tie within rounding.
     pub seed: u64,
 }
 
@@ -203,9 +202,9 @@ impl Sampling {
 pub enum LengthPenalty {
     /// 1.
     None,
-    /// `((5 + |Y|) / 6)^α`, as §6.1 has it by Wu et al. (2016).
+    /// `((5 + |Y|) / 6)^α` (Wu et al., 2016), as in §6.1.
     Paper(f64),
-    /// `|Y|^α`. Below 0 it prefers short hypotheses.
+    /// `|Y|^α`. A negative α favours short hypotheses.
     Power(f64),
 }
 
@@ -213,7 +212,7 @@ impl LengthPenalty {
     /// `|Y|`: the score is the mean log-probability of the tokens.
     pub const AVERAGE: Self = Self::Power(1.0);
 
-    /// The divisor for a hypothesis of that length.
+    /// The divisor for a hypothesis of this length.
     pub fn of(self, len: usize) -> f64 {
         let len = len as f64;
         match self {
@@ -224,13 +223,12 @@ impl LengthPenalty {
     }
 }
 
-/// The most tokens of a target.
+/// The maximum length of a target, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxLength {
-    /// The length of the source, or of the prefix of a request without a source, and this many more
-    /// (§6.1: 50).
+    /// The length of the source, or of the prefix of a request without a source, plus this many (§6.1: 50).
     SourcePlus(usize),
-    /// This many.
+    /// This many tokens.
     Tokens(usize),
 }
 
@@ -242,9 +240,9 @@ impl Default for MaxLength {
 
 fn check_positive(name: &'static str, value: f64, or_zero: bool) -> Result<(), DecodeOptionsError> {
     let rule = if or_zero {
-        "a number, 0 or more"
+        "non-negative and finite"
     } else {
-        "a number above 0"
+        "positive and finite"
     };
     let fits = value.is_finite() && (value > 0.0 || (or_zero && value == 0.0));
     check(name, value, fits, rule)

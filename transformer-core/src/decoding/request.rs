@@ -4,8 +4,8 @@ use crate::special_tokens::SpecialTokens;
 
 /// A source to be decoded, and the tokens that its target must begin with.
 ///
-/// `<eos>` at the end of a sentence is added by the library: [`Request::new`] accepts a sentence without
-/// it, and the model reads the sentence with it ([`SpecialTokens::end_source`]).
+/// The library adds `<eos>` at the end of a sentence: [`Request::new`] accepts the sentence without it
+/// ([`SpecialTokens::end_source`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     source: Sequence,
@@ -13,24 +13,23 @@ pub struct Request {
 }
 
 impl Request {
-    /// The tokens of a sentence, without `<eos>`.
+    /// A sentence to decode, without `<eos>`.
     pub fn new(sentence: impl Into<Vec<u32>>) -> Self {
         Self::of(Sequence::Sentence(sentence.into()))
     }
 
-    /// Source tokens to be read without an added `<eos>`: for models whose sources do not end in it, or
+    /// Source tokens that are read as they are, without an added `<eos>`: for models whose sources do not end in it, or
     /// for tokens that include it.
     pub fn exact(source: impl Into<Vec<u32>>) -> Self {
         Self::of(Sequence::Exact(source.into()))
     }
 
-    /// Tokens to continue, for a model without sources such as a
-    /// [`LanguageModel`](crate::LanguageModel).
+    /// A prompt to continue, for a model without sources such as a [`LanguageModel`](crate::LanguageModel).
     pub fn prompt(prefix: impl Into<Vec<u32>>) -> Self {
         Self::exact([]).with_prefix(prefix)
     }
 
-    /// The tokens that the target must begin with, without `<bos>`.
+    /// Sets the tokens that the target must begin with, without `<bos>`.
     pub fn with_prefix(self, prefix: impl Into<Vec<u32>>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -64,8 +63,7 @@ pub struct SourceTarget {
 }
 
 impl SourceTarget {
-    /// The tokens of two sentences, without `<bos>` and `<eos>`. The probability of the target includes
-    /// that of its `<eos>`.
+    /// A pair of sentences, without `<bos>` and `<eos>`. The probability of the target includes its `<eos>`.
     pub fn new(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
         Self {
             source: Sequence::Sentence(source.into()),
@@ -73,8 +71,8 @@ impl SourceTarget {
         }
     }
 
-    /// The tokens of a sentence, without `<eos>`, and the beginning of a target, such as a hypothesis that
-    /// ended at its length limit: no `<eos>` is added to it.
+    /// A sentence without `<eos>`, and an unfinished target, such as a hypothesis that was cut off at its length limit:
+    /// no `<eos>` is added to it.
     pub fn unfinished(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
         Self {
             source: Sequence::Sentence(source.into()),
@@ -82,8 +80,8 @@ impl SourceTarget {
         }
     }
 
-    /// Tokens without an added `<eos>`: a target that does not end in it is scored as unfinished.
-    /// Neither begins with `<bos>`.
+    /// A pair that is used as it is, without an added `<eos>`: a target that does not end in it is scored as
+    /// unfinished. Neither side begins with `<bos>`.
     pub fn exact(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
         Self {
             source: Sequence::Exact(source.into()),

@@ -1,4 +1,4 @@
-//! Rules that force next tokens of a hypothesis, or exclude them.
+//! Rules that force or exclude the next token of a hypothesis.
 
 use crate::decoding::options::DecodeOptions;
 use crate::special_tokens::SpecialTokens;
@@ -27,7 +27,7 @@ impl<'a> Beginning<'a> {
         usize::from(self.forced.is_some()) + self.rest.len()
     }
 
-    /// The tokens, in their order.
+    /// The tokens, in order.
     pub fn tokens(self) -> impl Iterator<Item = u32> + use<'a> {
         self.forced.into_iter().chain(self.rest.iter().copied())
     }
@@ -43,7 +43,7 @@ pub(super) struct Rules<'a> {
     options: &'a DecodeOptions,
     special_tokens: SpecialTokens,
     beginning: Beginning<'a>,
-    /// The most tokens of the target.
+    /// The maximum length of the target.
     limit: usize,
 }
 
@@ -67,17 +67,16 @@ impl<'a> Rules<'a> {
         self.beginning
     }
 
-    /// Whether a token that the target must begin with counts as certain: it is forced by the options, is the only one
-    /// whose probability is left, or the model excludes it, so that its log-probability would end the search within the
-    /// prefix.
+    /// Whether a token of the beginning counts as certain: the options force it, renormalisation leaves no other token,
+    /// or the model excludes it, so that its log-probability would end the search within the prefix.
     pub fn is_certain(&self, at: usize, log_prob: f32) -> bool {
         let is_forced = at == 0 && self.beginning.forced.is_some();
         is_forced || self.options.renormalize || log_prob == f32::NEG_INFINITY
     }
 
-    /// Sets the log-probabilities of excluded tokens to −∞, multiplies those of repeated ones by
-    /// their penalty, and sets that of a certain token to 0: one that the options force, or one of a prefix that
-    /// the model excludes. Then the probabilities that are left are divided by their sum, if the options say so.
+    /// Applies the rules: excluded tokens get −∞, the log-probabilities of repeated tokens are multiplied by their
+    /// penalty, and a certain token gets 0 (forced by the options, or in a prefix and excluded by the model). Then the
+    /// remaining probabilities are divided by their sum, if the options say so.
     ///
     /// # Shapes
     /// - log_probs: `[tgt_vocab_size]`
@@ -124,7 +123,7 @@ impl<'a> Rules<'a> {
         if penalty == 1.0 {
             return Vec::new();
         }
-        // The start token is there, too, as for Hugging Face: it may be `<eos>`.
+        // The start token counts as repeated, as in Hugging Face's transformers. It may be `<eos>`.
         let mut repeated = [target, &[self.special_tokens.bos][..]].concat();
         repeated.sort_unstable();
         repeated.dedup();
@@ -139,17 +138,17 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The way back from the log-probabilities after the rules to the model's.
+/// Restores the model's log-probabilities from those after the rules.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Applied {
     /// Repeated and certain tokens, with the model's log-probabilities.
     changed: Vec<(u32, f32)>,
-    /// The logarithm of the sum that the others' probabilities were divided by.
+    /// The logarithm of the sum by which the other probabilities were divided.
     log_sum: f32,
 }
 
 impl Applied {
-    /// The model's log-probability of a token that the rules did not exclude, which now has `log_prob`.
+    /// The model's log-probability of a token that the rules did not exclude; after the rules it is `log_prob`.
     pub fn before(&self, token: u32, log_prob: f32) -> f64 {
         let changed = self.changed.iter().find(|(other, _)| *other == token);
         match changed {
@@ -159,7 +158,7 @@ impl Applied {
     }
 }
 
-/// Excludes all tokens but one. Its log-probability counts, unless it is certain.
+/// Excludes all tokens but one, which keeps its log-probability unless it is certain.
 fn force(token: u32, is_certain: bool, log_probs: &mut [f32]) -> Applied {
     let log_prob = log_probs[token as usize];
     log_probs.fill(f32::NEG_INFINITY);
@@ -170,7 +169,8 @@ fn force(token: u32, is_certain: bool, log_probs: &mut [f32]) -> Applied {
     }
 }
 
-/// Divides the probabilities by their sum, and returns its logarithm. Where every token is excluded, nothing changes.
+/// Divides the probabilities by their sum, and returns the logarithm of the sum. Changes nothing if every token is
+/// excluded.
 fn normalize(log_probs: &mut [f32]) -> f32 {
     let most = log_probs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if most == f32::NEG_INFINITY {
@@ -212,7 +212,7 @@ mod tests {
         log_probs
     }
 
-    /// Rules that changed these tokens, whose log-probabilities were these.
+    /// The result of rules that changed tokens with these log-probabilities.
     fn of(changed: impl Into<Vec<(u32, f32)>>) -> Applied {
         Applied {
             changed: changed.into(),
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(free, [-1.0, OUT, OUT, -4.0, -5.0]);
     }
 
-    /// Its rank stays a number, and the model's log-probability is returned.
+    /// Its rank stays finite, and the model's log-probability is returned.
     #[test]
     fn a_token_of_a_prefix_that_the_model_excludes_is_certain() {
         let options = DecodeOptions::greedy();
@@ -311,7 +311,7 @@ mod tests {
             let found = applied.before(token as u32, log_prob);
             assert!((found - f64::from(before[token])).abs() < 1e-6, "{found}");
         }
-        // Without a rule that changes something, no bit changes; without a token that is left, none is a number.
+        // Without a rule that changes something, no bit changes; without a token that is left, all are −∞.
         let nothing = DecodeOptions {
             banned_tokens: Vec::new(),
             ..options.clone()

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::decoding::options::Sampling;
 
 impl Sampling {
-    /// The random numbers of a sample of a source, which do not depend on the other sources.
+    /// The random numbers of a sample, which depend on its source but not on the other sources.
     pub(super) fn random(&self, source: &[u32], sample: usize) -> ChaCha8Rng {
         let words = [self.seed, sample as u64, hash(source), 0];
         let mut seed = [0; 32];
@@ -18,11 +18,10 @@ impl Sampling {
 
     /// Draws a token; `None` if every token is banned.
     ///
-    /// Each token has a random number of its own, `-ln u` with u between 0 and 1, and the token with the
-    /// largest quotient of weight and number is drawn: exponential races, in which a token wins in
-    /// proportion to its weight. A rounding error in the weights, which may differ between batches,
-    /// changes the draw only if two tokens are that close; with cumulative sums it would move the bounds
-    /// of all tokens.
+    /// Each token gets a random number `-ln u`, with u between 0 and 1, and the token with the largest ratio of weight
+    /// to random number is drawn: an exponential race, in which a token wins in proportion to its weight. A rounding
+    /// error in the weights, which may differ between batches, changes the draw only if two tokens are that close; with
+    /// cumulative sums, it would move the bounds of all tokens.
     ///
     /// # Shapes
     /// - log_probs: `[tgt_vocab_size]`
@@ -61,8 +60,8 @@ impl Sampling {
         kept
     }
 
-    /// The number of most likely tokens that together have the probability `top_p`, at this
-    /// temperature and among those given.
+    /// The number of most likely tokens whose total probability reaches `top_p`, at this temperature and among the
+    /// given tokens.
     fn nucleus(&self, sorted: &[(u32, f64)]) -> usize {
         let Some(&(_, most)) = sorted.first() else {
             return 0;
@@ -82,7 +81,7 @@ impl Sampling {
     }
 }
 
-/// A token's number between 0 and 1: the output of SplitMix64, seeded with the key, at the token's index.
+/// A token's random number between 0 and 1: the output of SplitMix64, seeded with the key, at the token's index.
 fn uniform(key: u64, token: u32) -> f64 {
     let z = key.wrapping_add((u64::from(token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -103,13 +102,13 @@ fn hash(tokens: &[u32]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Probabilities 1/2, 1/4, 1/8, 1/8 and none.
+    /// Probabilities 1/8, 1/2, 0, 1/4 and 1/8.
     fn log_probs() -> Vec<f32> {
         let probs = [0.125_f32, 0.5, 0.0, 0.25, 0.125];
         probs.map(f32::ln).to_vec()
     }
 
-    /// How often each token is drawn, of 20 000 times.
+    /// The frequency of each token in 20 000 draws.
     fn frequencies(sampling: &Sampling) -> Vec<f64> {
         let mut random = sampling.random(&[3], 0);
         let mut counts = [0; 5];
@@ -139,7 +138,7 @@ mod tests {
             temperature: 0.5,
             ..Sampling::default()
         };
-        // 1/4, 1/16, 1/64 and 1/64 of their sum, 22/64.
+        // 1/4, 1/16, 1/64 and 1/64, divided by their sum, 22/64.
         let expected = [1.0 / 22.0, 16.0 / 22.0, 0.0, 4.0 / 22.0, 1.0 / 22.0];
         assert_near(&frequencies(&cold), expected);
     }
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn rounding_errors_hardly_change_the_draws() {
-        // Half for the first of 8000 tokens, which are alike otherwise.
+        // Probability 1/2 for the first of 8000 tokens; the others are equally likely.
         let mut exact = vec![(0.5_f32 / 7999.0).ln(); 8000];
         exact[0] = 0.5_f32.ln();
         let mut rounded = exact.clone();

@@ -20,22 +20,20 @@ impl TargetScore {
         self.log_probs.iter().copied().map(f64::from).sum()
     }
 
-    /// e to the mean negative log-probability of a token; 1 for a target without tokens.
+    /// The exponential of the mean negative log-probability per token; 1 for a target without tokens.
     pub fn perplexity(&self) -> f64 {
         let tokens = self.log_probs.len().max(1) as f64;
         (-self.log_prob() / tokens).exp()
     }
 }
 
-/// The log-probability of each target, given its source, by a model or by an
+/// Computes the log-probability of each target given its source, with a model or an
 /// [`Ensemble`](crate::decoding::Ensemble).
 ///
-/// At most `batch_tokens` tokens of the longer side, padding included, are computed at a time, but
-/// at least one pair.
+/// A batch has at most `batch_tokens` tokens on its longer side, padding included, but at least one pair.
 ///
 /// # Errors
-/// When a source is empty, or a source or target is too long or holds a token that the model does
-/// not know.
+/// When a source is empty, or a source or target is too long or has a token outside its vocabulary.
 pub fn score<M: NextToken>(
     model: &M,
     pairs: &[SourceTarget],
@@ -61,7 +59,7 @@ pub fn score<M: NextToken>(
     for batch in batches(&lengths, batch_tokens) {
         let sources: Vec<&[u32]> = batch.iter().map(|&index| &pairs[index][0][..]).collect();
         let targets = batch.iter().map(|&index| match &pairs[index][1][..] {
-            // A model reads one token at least.
+            // A model reads at least one token.
             [] => std::slice::from_ref(&tokens.eos),
             target => target,
         });

@@ -1,4 +1,4 @@
-//! The search for requests: its checks, and the batches that it decodes.
+//! Search: checks requests, and decodes them in batches.
 
 use std::ops::ControlFlow;
 
@@ -39,8 +39,8 @@ pub struct Search<'a, M> {
     options: DecodeOptions,
 }
 
-/// Decodes requests with the most likely token at each step: a beam of one (§6.1). The hypotheses are in
-/// the order of the requests.
+/// Decodes requests greedily, with the most likely token at each step (§6.1). The hypotheses are in the order of the
+/// requests.
 ///
 /// # Errors
 /// As [`Search::run`].
@@ -61,7 +61,8 @@ impl<'a, M: NextToken> Search<'a, M> {
     /// A search with a model.
     ///
     /// # Errors
-    /// When an option is out of range, or asks for more tokens than the model has positions.
+    /// When an option is out of range, names a token outside the vocabulary, or asks for more tokens than the model has
+    /// positions.
     pub fn new(model: &'a M, options: DecodeOptions) -> Result<Self, DecodeOptionsError> {
         options.validate()?;
         let vocab_size = model.vocabulary().size;
@@ -81,15 +82,14 @@ impl<'a, M: NextToken> Search<'a, M> {
         }
     }
 
-    /// Finds targets for requests: for each, in the order given, `n_best` hypotheses or fewer, the
-    /// best first.
+    /// Decodes requests. Returns, for each of them in order, at most `n_best` hypotheses, best first.
     ///
-    /// Sources of similar length are decoded side by side. The hypotheses of one do not depend on
-    /// the others, beyond the rounding of sums.
+    /// Sources of similar length are decoded in one batch. The hypotheses of one do not depend on the others, except
+    /// for the rounding of sums.
     ///
     /// # Errors
-    /// When a source is empty, too long, or holds a token that the model does not know, or a prefix is
-    /// or does; when the model's log-probabilities are NaN.
+    /// When a source is empty, a source or prefix is too long or has a token outside its vocabulary, or the model's
+    /// log-probabilities are NaN.
     pub fn run(&self, requests: &[Request]) -> Result<Vec<Vec<Hypothesis>>, DecodeError> {
         let work = self.work(requests)?;
         let go_on = |_, _| ControlFlow::Continue(());
@@ -107,13 +107,12 @@ impl<'a, M: NextToken> Search<'a, M> {
         self.batch_by_batch(&work, go_on)
     }
 
-    /// [`run`](Self::run), emitting each token as soon as it is certain: the index of the request, and
-    /// the token. With a beam of one, or one sample, that is at once; otherwise when the search for
-    /// the request has ended. Only the best hypothesis is emitted, without `<eos>`; the tokens of a prefix,
-    /// and a forced first token, which are part of it, are emitted like all others.
+    /// [`run`](Self::run), calling `on_token` with the index of a request and a token as soon as the token is certain:
+    /// at once with a beam of one or a single sample, otherwise when the search for the request has ended. Only the
+    /// best hypothesis is emitted, without `<eos>`, but with a forced first token and the tokens of a prefix.
     ///
-    /// When `on_token` returns [`ControlFlow::Break`], the search stops: requests that have begun have
-    /// the hypotheses found so far, the others have none.
+    /// When `on_token` returns [`ControlFlow::Break`], the search stops: requests in progress return the hypotheses
+    /// found so far, the others none.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -142,15 +141,15 @@ impl<'a, M: NextToken> Search<'a, M> {
         Ok(found)
     }
 
-    /// Checks requests as [`run`](Self::run) does before it decodes.
+    /// Checks requests, as [`run`](Self::run) does before decoding.
     ///
     /// # Errors
-    /// As [`run`](Self::run), except for log-probabilities.
+    /// As [`run`](Self::run), except for NaN log-probabilities.
     pub fn check(&self, requests: &[Request]) -> Result<(), DecodeError> {
         self.work(requests).map(drop)
     }
 
-    /// Requests with their sources, if the model can answer every one.
+    /// Requests with their sources, if all of them are valid.
     fn work<'r>(&self, requests: &'r [Request]) -> Result<Work<'r>, DecodeError> {
         let tokens = self.model.vocabulary().special_tokens;
         let sources = requests.iter().map(|request| request.source(tokens));
@@ -182,7 +181,7 @@ impl<'a, M: NextToken> Search<'a, M> {
         }
     }
 
-    /// Tokens that the target of a request may have.
+    /// The maximum length of a request's target.
     fn limit(&self, request: &Request, source: &[u32]) -> usize {
         let wanted = match self.options.max_length {
             MaxLength::Tokens(tokens) => tokens,
@@ -239,7 +238,7 @@ struct Work<'r> {
 }
 
 impl Work<'_> {
-    /// Tokens of each source, or of the prefix where it is longer.
+    /// The length of each source, or of its prefix if longer.
     fn lengths(&self) -> Vec<usize> {
         let all = self.sources.iter().zip(self.requests);
         all.map(|(source, request)| source.len().max(request.prefix().len()))

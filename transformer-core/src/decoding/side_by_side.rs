@@ -1,16 +1,17 @@
-//! Batches decoded side by side, each by one thread.
+//! Batches decoded at the same time, each on one thread.
 
 use rayon::prelude::*;
 
 use crate::decoding::batches::batches;
 
-/// Tokens of a batch, at least: with fewer, most of its time would go into reading the weights.
+/// Minimum number of tokens per batch: with fewer, most of the time would be spent reading the weights.
 const TOKENS: usize = 512;
 
-/// Batches of each thread, at least, so that all threads end at about the same time.
+/// Minimum number of batches per thread, so that all threads finish at about the same time.
 const PER_THREAD: usize = 4;
 
-/// Batches of sources of similar lengths, of at most `batch_tokens` each, if there are enough for all threads.
+/// Batches of sources of similar length, of at most `batch_tokens` tokens each; `None` if they would not be enough for
+/// all threads.
 pub(super) fn batches_for_threads(
     lengths: &[usize],
     batch_tokens: usize,

@@ -1,4 +1,4 @@
-//! The targets of one source while they grow.
+//! The targets of one source during the search.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -10,40 +10,40 @@ use crate::decoding::options::{DecodeOptions, Sampling, Strategy};
 use crate::decoding::rules::{Applied, Beginning, Rules};
 use crate::special_tokens::SpecialTokens;
 
-/// The targets of one source while they grow.
+/// The targets of one source during the search.
 pub(super) struct Targets<'a> {
-    /// Index of their request.
+    /// Index of the request.
     pub index: usize,
-    /// The most tokens of a target.
+    /// The maximum length of a target.
     limit: usize,
     rules: Rules<'a>,
     options: &'a DecodeOptions,
     eos: u32,
-    /// The growing targets; the same number in every source of the batch.
+    /// The unfinished targets; the same number in every source of the batch.
     live: Vec<Live>,
     ended: Vec<Hypothesis>,
     /// The generator of each sample.
     random: Vec<ChaCha8Rng>,
 }
 
-/// A target that grows.
+/// An unfinished target.
 #[derive(Debug, Clone, Default)]
 struct Live {
     tokens: Vec<u32>,
-    /// Index, among the targets before the last token, of the one that it continues.
+    /// Index of the target that it continues, among the targets of the previous step.
     parent: usize,
     /// The model's log-probability.
     log_prob: f64,
-    /// The same, with the rules' penalties.
+    /// The log-probability with the rules' penalties.
     rank: f64,
     /// The sum of its tokens' attention to each source token; empty unless requested.
     coverage: Vec<f32>,
-    /// Whether it is done, and only keeps its row in the batch.
+    /// Whether it has ended, and only fills its row in the batch.
     is_dead: bool,
 }
 
 impl<'a> Targets<'a> {
-    /// One empty target, which must begin with some tokens and may have `limit` tokens in all.
+    /// One empty target, which must begin with `beginning` and may have at most `limit` tokens.
     ///
     /// The random numbers of samples are seeded with `seed`, a sequence of tokens.
     pub fn new(
@@ -77,7 +77,7 @@ impl<'a> Targets<'a> {
         tokens.take_while(|&token| token != self.eos).collect()
     }
 
-    /// Continues the empty target by tokens that it must begin with, of these log-probabilities, at once.
+    /// Extends the empty target at once by tokens that it must begin with, which have these log-probabilities.
     pub fn begin(&mut self, tokens: &[u32], log_probs: &[f32]) {
         let mut live = Live::default();
         for (at, (&token, &log_prob)) in tokens.iter().zip(log_probs).enumerate() {
@@ -87,7 +87,7 @@ impl<'a> Targets<'a> {
             live.rank += if is_certain { 0.0 } else { f64::from(log_prob) };
         }
         for random in &mut self.random {
-            // A sample draws for each of its tokens, those that it must begin with among them.
+            // A sample draws once per token, including those that it must begin with.
             for _ in tokens {
                 let _: u64 = random.random();
             }
@@ -103,12 +103,12 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// For each target, the index of the one before the last token that it continues.
+    /// Per target, the index of the target of the previous step that it continues.
     pub fn parents(&self) -> impl Iterator<Item = usize> {
         self.live.iter().map(|live| live.parent)
     }
 
-    /// The last token of each target; `bos` for one without a token.
+    /// The last token of each target; `bos` for an empty one.
     pub fn last_tokens(&self, bos: u32) -> impl Iterator<Item = u32> {
         let last = |live: &Live| live.tokens.last().copied();
         self.live.iter().map(move |live| last(live).unwrap_or(bos))
@@ -133,7 +133,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Continues the targets by a token. The log-probabilities `[width, tgt_vocab_size]` may be changed.
+    /// Extends the targets by a token. Overwrites the log-probabilities, `[width, tgt_vocab_size]`.
     pub fn advance(&mut self, log_probs: &mut [f32]) {
         let vocab_size = log_probs.len() / self.live.len();
         let mut rows: Vec<Row<'_>> = Vec::new();
@@ -180,11 +180,11 @@ impl<'a> Targets<'a> {
         continued
     }
 
-    /// A token drawn for each sample.
+    /// Draws a token per sample.
     fn samples(&mut self, sampling: &Sampling, rows: &[Row<'_>]) -> Vec<Live> {
         let mut continued = Vec::with_capacity(self.options.n_best);
         for sample in 0..self.options.n_best {
-            // All samples begin with the one target.
+            // All samples begin with the same empty target.
             let parent = sample.min(self.live.len() - 1);
             let live = &self.live[parent];
             let random = &mut self.random[sample];
@@ -219,7 +219,7 @@ impl<'a> Targets<'a> {
         });
     }
 
-    /// Ends the growing targets without `<eos>`.
+    /// Ends the unfinished targets without `<eos>`.
     fn cut(&mut self) {
         let growing = self.live.iter().filter(|live| !live.is_dead);
         let cut: Vec<_> = growing.map(|live| self.unfinished(live)).collect();
@@ -260,39 +260,39 @@ impl<'a> Targets<'a> {
         let divisor = |len: usize| self.options.length_penalty.of(len.saturating_add(1));
         let len = self.live.iter().map(|live| live.tokens.len()).max();
         let (next, longest) = (divisor(len.unwrap_or(0)), divisor(self.limit));
-        // Without penalties, the search ends when no growing target can exceed the best found. With them
-        // that would take long, so it ends with as many ended targets as the beam has, or, where that is
-        // too early, when they are also no worse than the best growing one is now.
+        // Without penalties, the search ends when no unfinished target can exceed the best found. With penalties that
+        // would take long: the search ends when `size` targets have ended and, without early stopping, the best
+        // unfinished one currently scores no better than the `size`-th best of them.
         let is_penalized = longest != 1.0 || self.options.coverage_penalty > 0.0;
         if is_penalized && self.ended.len() >= size {
-            // A beam of one is greedy decoding, which ends with the first.
+            // A beam of one is greedy decoding, which ends with its first target.
             let is_early = self.options.early_stopping || size == 1;
             if is_early || self.best_growing() <= self.ended_score(size) {
                 return true;
             }
         }
-        // Log-probabilities only fall; the largest divisor is that of the longest target or, with an exponent below 0,
-        // of the next token.
+        // Log-probabilities only fall. The largest divisor is the one of the longest target or, with a negative
+        // exponent, of the next token.
         let reachable = best / longest.max(next);
         let out_of_reach = self.ended.iter().filter(|ended| ended.score >= reachable);
         out_of_reach.count() >= self.options.n_best
     }
 
-    /// The score of the best growing target at its present length.
+    /// The score of the best unfinished target at its current length.
     fn best_growing(&self) -> f64 {
         let growing = self.live.iter().filter(|live| !live.is_dead);
         let scores = growing.map(|live| self.score(live.rank, live.tokens.len(), &live.coverage));
         scores.max_by(f64::total_cmp).unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// The score of the ended target that is `place`-th best, from 1.
+    /// The score of the `place`-th best ended target, counted from 1.
     fn ended_score(&self, place: usize) -> f64 {
         let mut scores: Vec<f64> = self.ended.iter().map(|ended| ended.score).collect();
         scores.sort_by(|a, b| b.total_cmp(a));
         scores[place - 1]
     }
 
-    /// The best hypotheses; at the length limit, unfinished ones too.
+    /// The best hypotheses, including unfinished ones at the length limit.
     pub fn take_best(&mut self) -> Vec<Hypothesis> {
         if self.is_at_limit() {
             self.cut();
@@ -314,7 +314,7 @@ impl<'a> Targets<'a> {
     }
 
     fn is_at_limit(&self) -> bool {
-        // All growing targets have one length.
+        // All unfinished targets have the same length.
         let mut growing = self.live.iter().filter(|live| !live.is_dead);
         growing.any(|live| live.tokens.len() >= self.limit)
     }

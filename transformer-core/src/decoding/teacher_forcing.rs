@@ -7,12 +7,12 @@ use crate::decoding::batches::{column, padded, to_host};
 use crate::special_tokens::SpecialTokens;
 use transformer_kernels as ops;
 
-/// The log-probability of each token of targets, by teacher forcing. None are computed for padding.
+/// The log-probability of each token of targets, by teacher forcing. Padding is skipped.
 ///
 /// # Shapes
-/// - targets: one for each row, none of them empty
-/// - hidden: from the decoder's input, `[rows, tgt_len]`, to its output, `[rows, tgt_len, d_model]`
-/// - log_probs: from the positions of the targets' tokens, `[tokens, d_model]`, to `[tokens, vocab_size]`
+/// - targets: one per row, none of them empty
+/// - hidden: maps the decoder's input, `[rows, tgt_len]`, to its output, `[rows, tgt_len, d_model]`
+/// - log_probs: maps the output at the positions of the targets' tokens, `[tokens, d_model]`, to `[tokens, vocab_size]`
 pub(crate) fn label_log_probs<B: Backend>(
     targets: &[&[u32]],
     SpecialTokens { pad, bos, .. }: SpecialTokens,
@@ -46,7 +46,7 @@ pub(crate) fn log_probs<B: Backend, const D: usize>(logits: Tensor<B, D>) -> Ten
     ops::log_softmax(logits.cast(DType::F32))
 }
 
-/// [`log_probs`], −∞ for the excluded tokens: the others share all of the probability.
+/// [`log_probs`] with −∞ for the excluded tokens; the probabilities of the others sum to 1.
 ///
 /// # Shapes
 /// - logits and output: `[rows, vocab_size]`

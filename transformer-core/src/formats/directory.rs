@@ -1,4 +1,4 @@
-//! A model directory, opened once.
+//! An open model directory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,10 +24,10 @@ use crate::models::transformer::Transformer;
 use crate::nn::error::ConfigError;
 use crate::nn::init::WeightInit;
 
-/// The formats that every model directory may have.
+/// The built-in formats.
 const FORMATS: [&dyn Format; 2] = [&HuggingFace, &Own];
 
-/// A model directory: its configuration, its decoding options, and its weights, whose values are read when a model is
+/// An open model directory: its configuration, decoding options and weights, whose values are read when a model is
 /// built.
 ///
 /// ```
@@ -62,19 +62,19 @@ pub struct ModelDirectory {
 }
 
 impl ModelDirectory {
-    /// Opens a directory of this library's, or one of Hugging Face's as it is, of type `marian`, `m2m_100`, `bart` or
-    /// `mbart`. Its weights may be in `model.safetensors` or in `pytorch_model.bin`, whole or in parts, in single or half
-    /// precision or in 8 bits ([`quantize`](crate::formats::quantize)). No code in a file is executed.
+    /// Opens a directory of this library, or an unmodified Hugging Face directory of type `marian`, `m2m_100`, `bart`
+    /// or `mbart`. The weights may be in `model.safetensors` or `pytorch_model.bin`, in one file or sharded, in single
+    /// or half precision or in 8 bits ([`quantize`](crate::formats::quantize)). No code in a file is executed.
     ///
     /// # Errors
-    /// When a file is missing or damaged, the configuration contradicts itself or asks for a model that ours cannot be, or
-    /// the weights are not the configuration's: then one error names the tensors that are missing, unknown, or of
-    /// another type or shape, up to eight, and says how many more there are.
+    /// When a file is missing or damaged, the configuration is invalid or not supported, or the weights do not match
+    /// it. One error then names up to eight tensors that are missing, unknown, or of the wrong type or shape, and the
+    /// number of others.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         Self::open_with(path, &[])
     }
 
-    /// Opens a directory that may also be of one of these formats, which are asked first.
+    /// Opens a directory, trying these formats before the built-in ones.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -82,12 +82,12 @@ impl ModelDirectory {
         let files = Files::of(path)?;
         let mut formats = formats.iter().chain(&FORMATS).copied();
         let format = formats.find(|format| format.recognizes(&files));
-        // Ours also reports what a directory of no format lacks.
+        // Ours also reports what a directory of unknown format lacks.
         let mut opened = format.unwrap_or(&Own).open(&files)?;
         let checked = opened.config.validate();
         checked.map_err(|source| config_error(&files, source))?;
         let parameters = std::mem::take(&mut opened.parameters);
-        // A file has at most as many layers as tensors, so that one more is certainly missing from it.
+        // A file has at most as many layers as tensors, so one more is sure to be reported as missing.
         let expected = opened.config.parameters(parameters.len() + 1);
         let problems = problems(&parameters, expected);
         if !problems.is_empty() {
@@ -101,12 +101,12 @@ impl ModelDirectory {
         })
     }
 
-    /// Its path.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         self.files.directory()
     }
 
-    /// Its files.
+    /// The files of the directory.
     pub fn files(&self) -> &Files {
         &self.files
     }
@@ -116,12 +116,12 @@ impl ModelDirectory {
         &self.opened.config
     }
 
-    /// How its files are written, in a few words.
+    /// A short description of the format.
     pub fn format(&self) -> &str {
         &self.opened.format
     }
 
-    /// The decoding options that the model was saved with; a checkpoint has its run's. `None` where neither a file nor the
+    /// The decoding options saved with the model, for a checkpoint with its run. `None` if neither a file nor the
     /// format has any, as in most directories of this library.
     ///
     /// # Errors
@@ -130,24 +130,24 @@ impl ModelDirectory {
         Ok(self.options_and_path()?.map(|(_, options)| options))
     }
 
-    /// The options with their file.
+    /// The options and their file.
     pub(crate) fn options_and_path(&self) -> Result<Option<(PathBuf, DecodeOptions)>, ModelError> {
         let of_format = || Some((self.path().to_owned(), self.opened.options.clone()?));
         Ok(options_of(&self.files)?.or_else(of_format))
     }
 
-    /// The tensors of its files that the model does not have, such as the `classification_head` of a model that
-    /// classified; Hugging Face ignores them, too, with a warning.
+    /// The tensors in the files that the model does not use, such as the `classification_head` of a classifier. Hugging
+    /// Face also ignores them, with a warning.
     pub fn unused_tensors(&self) -> &[String] {
         &self.opened.unused
     }
 
-    /// Whether a matrix is in 8-bit integers.
+    /// Whether any matrix is in 8-bit integers.
     pub fn is_int8(&self) -> bool {
         self.parameters().any(StoredParameter::is_int8)
     }
 
-    /// The parameters in the order of their paths; their values are in the files.
+    /// The parameters in the order of their paths. Their values stay in the files.
     pub fn parameters(&self) -> impl Iterator<Item = &StoredParameter> {
         self.parameters.values().map(Rc::as_ref)
     }
@@ -155,13 +155,13 @@ impl ModelDirectory {
     /// The parameter at a path in the module.
     ///
     /// # Panics
-    /// When the configuration has none there.
+    /// When there is none.
     pub(crate) fn parameter(&self, path: &str) -> &StoredParameter {
         let parameter = self.parameters.get(path);
         parameter.unwrap_or_else(|| panic!("no parameter `{path}`"))
     }
 
-    /// The encoder–decoder model.
+    /// Loads the encoder–decoder model.
     ///
     /// # Errors
     /// When the directory has a language model, or values cannot be read or are damaged.
@@ -176,7 +176,7 @@ impl ModelDirectory {
         Ok(model)
     }
 
-    /// The language model.
+    /// Loads the language model.
     ///
     /// # Errors
     /// When the directory has an encoder–decoder model, or values cannot be read or are damaged.
@@ -192,8 +192,8 @@ impl ModelDirectory {
         Ok(model)
     }
 
-    /// Fills a model of the same sizes, tensor by tensor. The two configurations may differ in settings without weights,
-    /// such as dropout.
+    /// Loads the weights into a model of the same sizes, tensor by tensor. Settings without weights, such as dropout,
+    /// may differ.
     ///
     /// # Errors
     /// When values cannot be read or are damaged, or the model has other parameters.
@@ -205,7 +205,7 @@ impl ModelDirectory {
         })
     }
 
-    /// The error of a parameter that cannot be read.
+    /// The error for a parameter that cannot be read.
     pub(crate) fn tensor_error(&self, problem: &TensorProblem) -> ModelError {
         ModelError::tensor(&self.opened.weights, problem)
     }

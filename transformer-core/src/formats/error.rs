@@ -1,4 +1,4 @@
-//! Errors of files, which name the file, the key or the tensor.
+//! File errors. Each names the file, and the key or tensor.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::decoding::DecodeOptionsError;
 use crate::nn::error::ConfigError;
 
-/// A model directory that cannot be written or read.
+/// An error while reading or writing a model directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -19,7 +19,7 @@ pub enum ModelError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A file in JSON is damaged, or `config.json` is not a configuration.
+    /// A JSON file is damaged, or `config.json` is not a configuration.
     #[error("{}: {}", path.display(), one_line(source))]
     Json {
         /// The file.
@@ -27,14 +27,14 @@ pub enum ModelError {
         /// The parser's error, with line and column.
         source: serde_json::Error,
     },
-    /// `config.json` is in a format of a later version.
+    /// `config.json` has a newer format version.
     #[error("{}: format {found}; this version reads formats up to {supported}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The file's format version.
         found: u64,
-        /// The newest format that can be read.
+        /// The newest supported format version.
         supported: u64,
     },
     /// `config.json` describes another type of model.
@@ -44,28 +44,28 @@ pub enum ModelError {
         path: PathBuf,
         /// The type of model that it describes.
         found: String,
-        /// The type of model asked for.
+        /// The requested type of model.
         expected: String,
     },
-    /// `config.json` contradicts itself.
+    /// The configuration in `config.json` is invalid.
     #[error("{}: {source}", path.display())]
     Config {
         /// The file.
         path: PathBuf,
-        /// The contradiction.
+        /// The problem.
         source: ConfigError,
     },
-    /// The weights do not belong to the configuration, or the file is damaged.
+    /// The weights do not match the configuration, or the file is damaged.
     #[error("{}: {}", path.display(), one_line(problem))]
     Weights {
         /// The file.
         path: PathBuf,
-        /// The tensors that are missing, unknown, or of another type or shape, up to eight; or why the file cannot be
+        /// Up to eight tensors that are missing, unknown, or of the wrong type or shape; or why the file cannot be
         /// read.
         problem: String,
     },
-    /// A key of one of Hugging Face's files has a value that this version does not implement; or a model, or options
-    /// of decoding, have a setting for which these files have no key.
+    /// A key of a Hugging Face file has an unsupported value, or a model or decoding option cannot be expressed in
+    /// these files.
     #[error("{}: `{key}` is {value}, {problem}", path.display())]
     Unsupported {
         /// The file.
@@ -77,32 +77,32 @@ pub enum ModelError {
         /// The problem.
         problem: String,
     },
-    /// Hugging Face's `config.json` contradicts itself or another file.
+    /// Hugging Face's `config.json` is invalid or contradicts another file.
     #[error("{}: {problem}", path.display())]
     HuggingFaceConfig {
         /// The file.
         path: PathBuf,
-        /// The contradiction, with the file's keys.
+        /// The problem, in terms of the file's keys.
         problem: String,
     },
-    /// The options of decoding in a model directory are out of range.
+    /// A decoding option in a model directory is out of range.
     #[error("{}: {}", path.display(), with_file_keys(source))]
     Options {
         /// The file.
         path: PathBuf,
-        /// The option.
+        /// The option's error.
         source: DecodeOptionsError,
     },
 }
 
 impl ModelError {
-    /// An input or output error at `path`.
+    /// An I/O error at `path`.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
 
-    /// The error of a file with a tensor that cannot be read.
+    /// The error for a tensor that cannot be read.
     pub(crate) fn tensor(path: &Path, problem: &TensorProblem) -> Self {
         Self::Weights {
             path: path.to_owned(),
@@ -110,7 +110,7 @@ impl ModelError {
         }
     }
 
-    /// The error of a file whose tensors are not those of the model.
+    /// The error for a file whose tensors do not match the model.
     pub(crate) fn tensors(path: &Path, problems: Vec<TensorProblem>) -> Self {
         Self::Weights {
             path: path.to_owned(),
@@ -119,7 +119,7 @@ impl ModelError {
     }
 }
 
-/// The problem of a file whose tensors are not those of the model.
+/// Describes tensors that do not match the model.
 pub(crate) fn not_of_model(problems: &[impl fmt::Display]) -> String {
     let more = problems.len().saturating_sub(MOST_LISTED);
     let listed = problems.iter().take(MOST_LISTED);
@@ -130,10 +130,10 @@ pub(crate) fn not_of_model(problems: &[impl fmt::Display]) -> String {
     format!("not the weights of this model: {}", listed.join("; "))
 }
 
-/// The most problems that an error of a model directory lists.
+/// Maximum number of problems that an error of a model directory lists.
 const MOST_LISTED: usize = 8;
 
-/// A PyTorch state dict that cannot be read or written.
+/// An error while reading or writing a PyTorch state dict.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PytorchError {
@@ -145,18 +145,18 @@ pub enum PytorchError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The model's configuration contradicts itself.
+    /// The model's configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The system's classes lack parameters that the configuration has.
+    /// The configuration has parameters that the system's classes lack.
     #[error("{system} has no names for `{}`", parameters.join("`, `"))]
     Unnamed {
         /// The system.
         system: &'static str,
-        /// Paths of the parameters without a name.
+        /// Paths of the parameters without a name in the system.
         parameters: Vec<String>,
     },
-    /// The file is damaged, or is no state dict.
+    /// The file is damaged or not a state dict.
     #[error("{}: not a state dict: {}", path.display(), one_line(problem))]
     Damaged {
         /// The file.
@@ -164,16 +164,16 @@ pub enum PytorchError {
         /// The problem.
         problem: String,
     },
-    /// The tensors are not those of the configuration.
-    #[error("{}: not the state dict of its configuration: {}", path.display(), listed(problems))]
+    /// The tensors do not match the configuration.
+    #[error("{}: the state dict does not match the configuration: {}", path.display(), listed(problems))]
     Mismatch {
         /// The file.
         path: PathBuf,
         /// All problems, by name.
         problems: Vec<TensorProblem>,
     },
-    /// The extension is not that of a state dict's format.
-    #[error("{}: write a .pt, .pth or .safetensors file", path.display())]
+    /// The file extension is not supported.
+    #[error("{}: unsupported extension; use .pt, .pth or .safetensors", path.display())]
     Extension {
         /// The file.
         path: PathBuf,
@@ -181,14 +181,14 @@ pub enum PytorchError {
 }
 
 impl PytorchError {
-    /// An input or output error at `path`.
+    /// An I/O error at `path`.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
 }
 
-/// A problem with options in the keys of `generation_config.json`.
+/// The message, with option names replaced by the keys of `generation_config.json`.
 fn with_file_keys(problem: &DecodeOptionsError) -> String {
     let keys = [
         ("`beam`", "`num_beams`"),
@@ -200,16 +200,16 @@ fn with_file_keys(problem: &DecodeOptionsError) -> String {
     keys.into_iter().fold(problem.to_string(), replaced)
 }
 
-/// Most characters of a problem with a file, and how many of a longer one's end are kept: parsers name the line
-/// there.
+/// Maximum characters of a message about a file, and how many are kept at the end of a longer one: parsers name the
+/// line there.
 const MOST: usize = 10_000;
 const END: usize = 100;
 
-/// The same for a word of it, such as a token or a name in the file.
+/// The same for a single word, such as a token or a name from the file.
 const MOST_OF_WORD: usize = 100;
 const END_OF_WORD: usize = 20;
 
-/// A problem with a file in one line. It may quote the file: long words lose their middle, and so does a long text.
+/// A problem with a file as one line. It may quote the file, so the middle of long words and long texts is elided.
 pub(crate) fn one_line(problem: impl Display) -> String {
     let mut text = String::new();
     for (index, word) in problem.to_string().split(' ').enumerate() {
@@ -225,7 +225,7 @@ pub(crate) fn one_line(problem: impl Display) -> String {
     }
 }
 
-/// A text; if it is longer than `most` characters, its first `most` and its last `end`.
+/// The text, or its first `most` and last `end` characters if it is longer than `most`.
 fn without_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
     let Some((beginning, _)) = text.char_indices().nth(most) else {
         return Cow::Borrowed(text);
@@ -244,29 +244,29 @@ fn listed(problems: &[TensorProblem]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorProblem {
-    /// The configuration has it, the state dict does not.
+    /// The configuration has the tensor; the state dict does not.
     #[error("`{name}` is missing")]
     Missing {
         /// The tensor's name.
         name: String,
     },
-    /// The state dict has it, the configuration does not.
+    /// The state dict has the tensor; the configuration does not.
     #[error("`{name}` is unknown")]
     Unknown {
         /// The tensor's name.
         name: String,
     },
-    /// It is of another shape.
+    /// The shapes differ.
     #[error("`{name}` is {found:?}, not {expected:?}")]
     Shape {
         /// The tensor's name.
         name: String,
         /// Its shape in the state dict.
         found: Vec<usize>,
-        /// The configuration's shape.
+        /// Its shape in the configuration.
         expected: Vec<usize>,
     },
-    /// Its numbers are neither in single nor in half precision.
+    /// The elements are in neither single nor half precision.
     #[error("`{name}` is {found}, not f32, f16 or bf16")]
     Type {
         /// The tensor's name.
@@ -274,47 +274,47 @@ pub enum TensorProblem {
         /// The type of its elements.
         found: String,
     },
-    /// Its numbers are not of the type that the directory's format has.
+    /// The element type is not the one that the directory's format requires.
     #[error("`{name}` is {found}, not {expected}")]
     OtherType {
         /// The tensor's name.
         name: String,
         /// The type of its elements.
         found: String,
-        /// That of the format.
+        /// The type that the format requires.
         expected: String,
     },
-    /// It holds a number that quantization does not make, or cannot keep.
+    /// The tensor holds a value that is not allowed there.
     #[error("`{name}` holds {found}; {rule}")]
     Number {
         /// The tensor's name.
         name: String,
-        /// The number.
+        /// The value.
         found: String,
         /// The rule that it breaks.
         rule: &'static str,
     },
-    /// It is no tensor at all.
+    /// The entry is not a tensor.
     #[error("`{name}` is not a tensor")]
     NotATensor {
         /// The name.
         name: String,
     },
-    /// It differs from the tensor that the configuration ties it to.
+    /// The tensor differs from the one that the configuration ties it to.
     #[error("`{name}` differs from `{other}`, which it is tied to")]
     NotTied {
         /// The tensor's name.
         name: String,
-        /// The other one's name.
+        /// The other tensor's name.
         other: String,
     },
-    /// It should be the table of sines and cosines (§3.5).
+    /// The tensor should be the table of sines and cosines (§3.5).
     #[error("`{name}` is not the table of sines and cosines")]
     NotPositions {
         /// The tensor's name.
         name: String,
     },
-    /// Its numbers cannot be read.
+    /// The values cannot be read.
     #[error("`{name}` cannot be read: {problem}")]
     Unreadable {
         /// The tensor's name.
@@ -351,7 +351,7 @@ mod tests {
         let line = one_line(&long);
         assert_eq!(line.chars().count(), MOST + 1 + END);
         assert!(line.starts_with("begins ä ä") && line.ends_with("ä ends"));
-        // No part of a text that is a little too long is there twice.
+        // A text slightly over the limit repeats nothing.
         let long = "a ".repeat(MOST / 2 + 1);
         assert_eq!(
             one_line(&long),

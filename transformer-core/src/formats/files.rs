@@ -1,5 +1,5 @@
-//! Files that are written whole or not at all, under another name in the same folder and then renamed; and files that
-//! are read with a limit of their size.
+//! Atomic replacement of files, by writing a temporary file in the same folder and renaming it; reading of files with a
+//! size limit.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -8,23 +8,22 @@ use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensorError;
 
-/// The most bytes of a file that is read whole, such as a configuration or a vocabulary.
+/// Maximum size in bytes of a file that is read whole, such as a configuration or a vocabulary.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The beginning of a Git LFS pointer, which stands in place of a large file that was not fetched.
+/// The beginning of a Git LFS pointer, the placeholder for a large file that was not fetched.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/";
 
-/// Whether there is a file of that name, or a link, wherever it points.
+/// Whether there is a file of this name, or a link, even a dangling one.
 pub(crate) fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// Opens a file to read it.
+/// Opens a file for reading.
 ///
 /// # Errors
-/// When it is missing (only then the kind of the error is [`NotFound`](io::ErrorKind::NotFound)); when it is a link to
-/// nothing; when it is a pipe or a device: these may have no end, and opening a pipe waits for a writer; when it is a
-/// Git LFS pointer in place of a file.
+/// When it is missing (the only error of kind [`NotFound`](io::ErrorKind::NotFound)), a dangling link, a Git LFS
+/// pointer, or a pipe or device: these may be endless, and opening a pipe waits for a writer.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let kind = match fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -52,7 +51,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The bytes of a file.
+/// Reads the bytes of a file.
 ///
 /// # Errors
 /// When it cannot be [opened](open) or read, or is larger than 256 MiB.
@@ -60,7 +59,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let size = file.metadata()?.len();
     if size > MOST_BYTES {
-        let problem = format!("{size} bytes, but at most {MOST_BYTES} of such a file are read");
+        let problem = format!("{size} bytes, more than the limit of {MOST_BYTES} for such a file");
         return Err(io::Error::other(problem));
     }
     let mut bytes = Vec::with_capacity(size as usize);
@@ -68,24 +67,24 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file.
+/// Reads the text of a file.
 ///
 /// # Errors
-/// As [`read`], and when it is not UTF-8, or begins with a byte order mark, which JSON may not have.
+/// As [`read`], and when it is not UTF-8 or begins with a byte order mark, which JSON does not allow.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let text = String::from_utf8(read(path)?).map_err(|_| io::Error::other("not UTF-8"))?;
     match text.starts_with('\u{feff}') {
         true => Err(io::Error::other(
-            "begins with a byte order mark, which JSON may not have",
+            "begins with a byte order mark, which JSON does not allow",
         )),
         false => Ok(text),
     }
 }
 
-/// Numbers that Python writes and JSON does not have.
+/// Numbers that Python writes although JSON lacks them.
 const PYTHON_NUMBERS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// The text of a file in JSON, in which numbers of Python's that JSON does not have are texts, as in `"NaN"`.
+/// Reads a JSON file, with Python's non-standard numbers as strings, such as `"NaN"`.
 ///
 /// # Errors
 /// As [`read_text`].
@@ -120,10 +119,10 @@ fn with_numbers_as_texts(json: &str) -> String {
     result
 }
 
-/// Replaces the file at `path` by the file that `write` makes at the path that it is called with.
+/// Replaces the file at `path` atomically: `write` creates the new file at the path that it is given.
 ///
-/// That path is in the same folder. The new file is flushed to the disk before it replaces the old one, and its name
-/// after that; on any error the old file stays as it was and the new one is removed.
+/// That path is in the same folder. The new file is flushed to disk before it replaces the old one, and the folder
+/// afterwards. On any error, the old file is unchanged and the new one is removed.
 ///
 /// # Errors
 /// The error of `write`, or of flushing or renaming the file.
@@ -140,7 +139,7 @@ pub fn replace_file<E: From<io::Error>>(
     result
 }
 
-/// [`replace_file`] with the given bytes.
+/// [`replace_file`] with these bytes.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -148,12 +147,12 @@ pub fn replace_file_with(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()>
     replace_file(path, |side| fs::write(side, bytes))
 }
 
-/// Renames a file or a directory, and flushes the folder of its new name to the disk: later changes, such as the
-/// removal of an older file, reach the disk after the new name, even if the machine loses its power.
+/// Renames a file or directory and flushes the new name's folder to disk: later changes, such as the removal of an
+/// older file, reach the disk after the new name, even on power loss.
 ///
 /// # Errors
-/// When it cannot be renamed. A folder that cannot be flushed, as on some file systems, is no error: it has the old name
-/// or the new one.
+/// When it cannot be renamed. Failure to flush the folder, as on some file systems, is not an error: it then has the
+/// old name or the new one.
 pub fn rename_and_sync(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let to = to.as_ref();
     fs::rename(from, to)?;
@@ -164,7 +163,7 @@ pub fn rename_and_sync(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Resu
     Ok(())
 }
 
-/// The system's error, if that kept safetensors from writing a file; else its own.
+/// The I/O error that kept safetensors from writing a file, or else its own error.
 pub(crate) fn system_error(error: SafeTensorError) -> io::Error {
     match error {
         SafeTensorError::IoError(error) => error,
@@ -172,12 +171,12 @@ pub(crate) fn system_error(error: SafeTensorError) -> io::Error {
     }
 }
 
-/// Removes the new files that [`replace_file`] left beside `path` in processes that were killed.
+/// Removes the temporary files that [`replace_file`] left beside `path` in killed processes.
 ///
-/// No other process may be replacing the file meanwhile.
+/// No other process may replace the file meanwhile.
 ///
 /// # Errors
-/// When the folder cannot be read, or a file in it not be removed, which the error names.
+/// When the folder cannot be read or a file in it cannot be removed; the error names it.
 pub fn remove_unfinished_files(path: &Path) -> io::Result<()> {
     let folder = folder_of(path);
     for entry in fs::read_dir(folder).map_err(named(folder))? {
@@ -190,12 +189,12 @@ pub fn remove_unfinished_files(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// An error with the path that it is about.
+/// Adds the path to an error.
 fn named(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// The folder that a file is in.
+/// The folder of a file.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -203,7 +202,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Whether a file's name is one that [`side_path`] gives, in any process.
+/// Whether a file name is one that [`side_path`] gives, in any process.
 fn is_side_of(name: &OsStr, path: &Path) -> bool {
     let process = || {
         let own = path.file_name()?.to_str()?;
@@ -270,7 +269,7 @@ mod tests {
         fs::write(&path, "\u{feff}{}").unwrap();
         assert_eq!(
             read_json(&path).unwrap_err().to_string(),
-            "begins with a byte order mark, which JSON may not have"
+            "begins with a byte order mark, which JSON does not allow"
         );
     }
 
@@ -287,7 +286,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             read(&path).unwrap_err().to_string(),
-            "268435457 bytes, but at most 268435456 of such a file are read"
+            "268435457 bytes, more than the limit of 268435456 for such a file"
         );
         read(directory.path()).unwrap_err();
         let missing = read(&directory.path().join("missing")).unwrap_err();

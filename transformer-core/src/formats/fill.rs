@@ -1,4 +1,4 @@
-//! Between tensors of a file and the parameters of a module.
+//! Loads the tensors of a file into the parameters of a module.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,17 +19,17 @@ pub(crate) trait Readable: 'static {
     /// Its shape in the module.
     fn shape(&self) -> &[usize];
 
-    /// Reads its numbers, floating-point ones in single precision, in the order that they have in the module.
+    /// Reads the values in the module's order, floating-point ones in single precision.
     ///
     /// # Errors
-    /// The tensor of the file that cannot be read.
+    /// When a tensor of the file cannot be read.
     fn read(&self) -> Result<TensorData, TensorProblem>;
 }
 
-/// Fills a module. Each tensor is read when it is its turn, and nothing of it is kept beside the module.
+/// Fills a module, reading one tensor at a time.
 ///
 /// # Errors
-/// When a tensor cannot be read, or the tensors are not those of the module.
+/// When a tensor cannot be read, or the tensors do not match the module.
 pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
     module: &mut M,
     tensors: Vec<impl Readable>,
@@ -40,7 +40,7 @@ pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
         .collect();
     let unreadable = Rc::new(RefCell::new(None));
     let snapshots = tensors.into_iter().map(|tensor| {
-        // Any type will do for an unknown tensor, which is refused.
+        // An unknown tensor is refused, so its type does not matter.
         let dtype = types.get(tensor.path()).copied().unwrap_or(DType::F32);
         snapshot(tensor, dtype, Rc::clone(&unreadable))
     });
@@ -60,7 +60,7 @@ pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
     }
 }
 
-/// A tensor that burn-store reads, in the type that the module has. `problem` keeps the first that cannot be read.
+/// A tensor for burn-store to read, in the module's type. `problem` keeps the first read error.
 fn snapshot(
     tensor: impl Readable,
     dtype: DType,

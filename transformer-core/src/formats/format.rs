@@ -1,4 +1,4 @@
-//! What kinds of model directories there are.
+//! Formats of model directories.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -16,55 +16,55 @@ use crate::formats::options::options_of;
 use crate::formats::parameter::StoredParameter;
 use crate::models::config::TransformerConfig;
 
-/// A kind of model directory: a file layout, names of tensors, keys of a configuration. Implement it to read models of a
-/// format of your own by [`ModelDirectory::open_with`](crate::ModelDirectory::open_with).
+/// A format of model directory: its files, tensor names and configuration keys. Implement it to read your own format
+/// with [`ModelDirectory::open_with`](crate::ModelDirectory::open_with).
 pub trait Format {
-    /// Whether a directory is of this format, by its files' names and `config.json`.
+    /// Whether a directory has this format, judging by its file names and `config.json`.
     fn recognizes(&self, files: &Files) -> bool;
 
-    /// Reads the configuration, and names the parameters. Their values stay in the files.
+    /// Reads the configuration and lists the parameters, whose values stay in the files.
     ///
     /// # Errors
-    /// When a file is missing or damaged, or describes a model that a [`TransformerConfig`] cannot.
+    /// When a file is missing or damaged, or a [`TransformerConfig`] cannot describe the model.
     fn open(&self, files: &Files) -> Result<Opened, ModelError>;
 }
 
-/// A model directory as its [`Format`] reads it.
+/// A model directory, as read by its [`Format`].
 ///
-/// The parameters must be the configuration's, by path and shape
-/// ([`parameter_shapes`](TransformerConfig::parameter_shapes)); [`ModelDirectory`](crate::ModelDirectory) checks that.
+/// The parameters must match the configuration in path and shape
+/// ([`parameter_shapes`](TransformerConfig::parameter_shapes)); [`ModelDirectory`](crate::ModelDirectory) checks this.
 pub struct Opened {
     /// The format, as `transformer info` shows it.
     pub format: String,
     /// The configuration of the model.
     pub config: TransformerConfig,
-    /// The file that names the tensors: errors of parameters name it.
+    /// The file that lists the tensors, which errors about parameters name.
     pub weights: PathBuf,
     /// The parameters.
     pub parameters: Vec<StoredParameter>,
-    /// How the model is to be decoded, where `generation_config.json` does not say it ([`Files::options`]).
+    /// The decoding options, used if there are none in the files ([`Files::options`]).
     pub options: Option<DecodeOptions>,
-    /// Tensors of the files that the model does not have.
+    /// Tensors in the files that the model does not use.
     pub unused: Vec<String>,
 }
 
-/// The system's error for a file that is not there, on Unix and on Windows.
+/// The operating system's error code for a missing file, on Unix and Windows.
 const NOT_FOUND: i32 = 2;
 
 /// The files of a model directory. `config.json` and `generation_config.json` are read once.
 pub struct Files {
     directory: PathBuf,
-    /// The run that it is a checkpoint of.
+    /// The directory of the run, if this is a checkpoint.
     run: Option<PathBuf>,
     config: Option<String>,
     generation: OnceCell<Option<Keys>>,
 }
 
 impl Files {
-    /// The files of a directory, which may lack any of them.
+    /// Opens a directory, which may lack any of its files.
     ///
     /// # Errors
-    /// When `config.json` is there and cannot be read.
+    /// When `config.json` exists but cannot be read.
     pub fn of(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
         let path = directory.join(CONFIG_FILE);
@@ -104,14 +104,14 @@ impl Files {
     /// The text of `config.json`.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it is missing.
     pub(crate) fn config_text(&self) -> Result<&str, ModelError> {
         let missing = || std::io::Error::from_raw_os_error(NOT_FOUND);
         self.config()
             .ok_or_else(|| ModelError::io(self.path(CONFIG_FILE))(missing()))
     }
 
-    /// `generation_config.json`; a checkpoint's is in the directory of its run.
+    /// The keys of `generation_config.json`, which may be in the run's directory of a checkpoint.
     pub(crate) fn generation(&self) -> Result<Option<&Keys>, ModelError> {
         if self.generation.get().is_none() {
             let read = |home: &Path| Keys::read_if_there(&home.join(GENERATION_FILE)).transpose();
@@ -121,22 +121,22 @@ impl Files {
         Ok(self.generation.get().and_then(Option::as_ref))
     }
 
-    /// The directory, and for a checkpoint the directory of its run.
+    /// The directory and, for a checkpoint, the directory of its run.
     fn homes(&self) -> impl Iterator<Item = &Path> {
         let homes = [Some(&self.directory), self.run.as_ref()];
         homes.into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// How the model is to be decoded, as `generation_config.json` says it, or a Hugging Face model's `config.json`; `None`
-    /// where neither does.
+    /// The decoding options in `generation_config.json` or a Hugging Face model's `config.json`; `None` if neither has
+    /// any.
     ///
     /// # Errors
-    /// When the file is damaged, an option is out of range, or a key asks for a search that this version does not have.
+    /// When the file is damaged, an option is out of range, or a key requests an unsupported search.
     pub fn options(&self) -> Result<Option<DecodeOptions>, ModelError> {
         Ok(options_of(self)?.map(|(_, options)| options))
     }
 
-    /// The bytes of a file of the directory; a checkpoint's may be in the directory of its run. `None` if it is in neither.
+    /// Reads a file of the directory or, for a checkpoint, of its run's; `None` if neither has it.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -149,7 +149,7 @@ impl Files {
         Ok(None)
     }
 
-    /// The names and the bytes of the tokenizers' files.
+    /// Reads the tokenizer files: their names and bytes.
     ///
     /// # Errors
     /// When one cannot be read.
@@ -160,8 +160,8 @@ impl Files {
         found.map(|(name, bytes)| Ok((name, bytes?))).collect()
     }
 
-    /// The directory that has the tokenizers: this one, or for a checkpoint (`run/checkpoints/update-…`) its run's. `None` if
-    /// neither has any.
+    /// The directory with the tokenizers: this one or, for a checkpoint (`run/checkpoints/update-…`), its run's; `None`
+    /// if neither has any.
     pub fn tokenizers(&self) -> Option<&Path> {
         self.homes().find(|home| has_tokenizers(home))
     }

@@ -1,17 +1,17 @@
-//! Models in files.
+//! Model files and directories.
 //!
-//! | module | has |
+//! | module | contents |
 //! |---|---|
-//! | `own` | our directories: `config.json`, `model.safetensors`, matrices in 8 bits |
-//! | `hugging_face` | directories of Hugging Face's `transformers` |
-//! | `pytorch`, `name_map` | state dicts under the names of PyTorch implementations |
-//! | `state_dict` | the files of tensors, in each of their formats |
-//! | `directory`, `format` | a model directory, opened once; what kinds there are |
-//! | `parameter`, `fill` | a model's parameters in files, read one by one into a module |
-//! | `packed`, `quantize` | packed models of a directory; a directory in 8 bits |
+//! | `own` | our own directories: `config.json`, `model.safetensors`, 8-bit matrices |
+//! | `hugging_face` | directories of Hugging Face `transformers` |
+//! | `pytorch`, `name_map` | PyTorch state dicts; mapping of tensor names |
+//! | `state_dict` | tensor files in all their formats |
+//! | `directory`, `format` | an open model directory; the supported formats |
+//! | `parameter`, `fill` | stored parameters, loaded one at a time into a module |
+//! | `packed`, `quantize` | loading packed models; writing a directory in 8 bits |
 //! | `options` | `generation_config.json` |
-//! | `stored_weights` | tensors of any model, by name |
-//! | `names`, `files`, `error` | the names of files; reading and replacing them; what can be wrong with them |
+//! | `stored_weights` | the tensors of any model, by name |
+//! | `names`, `files`, `error` | file names; reading and replacing files; errors |
 
 pub(crate) mod directory;
 pub(crate) mod error;

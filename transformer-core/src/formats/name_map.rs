@@ -1,4 +1,4 @@
-//! A map of names for one configuration.
+//! Maps tensor names for one configuration.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -17,14 +17,14 @@ use crate::nn::layer::LayerConfig;
 use crate::nn::parameters::Parameter;
 use crate::nn::positions::{Positions, sine_then_cosine, sinusoid};
 
-/// Every tensor of ours is in single precision.
+/// Bytes of an element: all our tensors are in single precision.
 const ELEMENT: usize = size_of::<f32>();
 
-/// Tolerances for a table of sines and cosines: at its first position, and in addition for each
-/// further one. PyTorch computes the angles in single precision.
+/// Tolerances for a table of sines and cosines: at its first position, and added per further position. PyTorch computes
+/// the angles in single precision.
 const POSITION_TOLERANCE: [f64; 2] = [1e-5, 4e-7];
 
-/// The largest rounding error of a number from -1 to 1 in a file's type.
+/// The largest rounding error of a value from -1 to 1 in a file's element type.
 fn rounding(element: &ElementType) -> f64 {
     match element {
         ElementType::F16 => 2_f64.powi(-12),
@@ -33,17 +33,17 @@ fn rounding(element: &ElementType) -> f64 {
     }
 }
 
-/// The correspondence between our tensors and theirs.
+/// The correspondence between our tensors and those of another system ("theirs").
 pub(crate) struct Map {
     groups: Vec<Group>,
     position_tables: Vec<PositionTable>,
-    /// Tensors that mean nothing to the model.
+    /// Tensors that the model does not use.
     ignored: Vec<String>,
     positions: Positions,
     d_model: usize,
 }
 
-/// Tensors of ours that hold the same numbers as some of theirs, each concatenated.
+/// Tensors of ours and of theirs that, each concatenated, hold the same values.
 struct Group {
     ours: Vec<Parameter>,
     theirs: Vec<Theirs>,
@@ -52,7 +52,7 @@ struct Group {
 
 /// A tensor of theirs.
 struct Theirs {
-    /// Its name; where weights are tied, all its names.
+    /// Its name, or all its names if weights are tied.
     names: Vec<String>,
     shape: Vec<usize>,
 }
@@ -67,10 +67,10 @@ pub(crate) enum TiedNames {
 impl Map {
     /// The map of a whole model.
     ///
-    /// Of a stack, at most `max_layers` are mapped.
+    /// At most `max_layers` layers per stack are mapped.
     ///
     /// # Errors
-    /// The parameters that have no name.
+    /// The parameters without a name.
     pub fn transformer(
         names: &Names,
         config: &TransformerConfig,
@@ -103,7 +103,7 @@ impl Map {
         })
     }
 
-    /// The map of an encoder layer on its own.
+    /// The map of a single encoder layer.
     pub fn encoder_layer(names: &Layer, layer: &LayerConfig) -> Self {
         let mut builder = Builder {
             attention: Some(layer.self_attention.widths()),
@@ -119,14 +119,14 @@ impl Map {
         }
     }
 
-    /// The map, with tensors of these names ignored.
+    /// Ignores tensors of these names.
     pub fn ignoring(mut self, names: &[&str]) -> Self {
         self.ignored
             .extend(names.iter().map(|&name| name.to_owned()));
         self
     }
 
-    /// The map, without this name of a tensor that has others.
+    /// Removes this name from a tensor that has others.
     pub fn without_name(mut self, name: &str) -> Self {
         for theirs in self.theirs_mut() {
             theirs.names.retain(|own| own != name);
@@ -134,7 +134,7 @@ impl Map {
         self
     }
 
-    /// The map, with names that do not begin with `prefix`.
+    /// Removes `prefix` from all names.
     pub fn without_prefix(mut self, prefix: &str) -> Self {
         let strip = |name: &mut String| {
             if let Some(rest) = name.strip_prefix(prefix) {
@@ -155,7 +155,7 @@ impl Map {
         self.groups.iter_mut().flat_map(|group| &mut group.theirs)
     }
 
-    /// The names and shapes of a state dict, tied tensors under each of their names.
+    /// The names and shapes of a state dict, with tied tensors under each of their names.
     pub fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
         let theirs = self.groups.iter().flat_map(|group| &group.theirs);
         theirs
@@ -166,7 +166,7 @@ impl Map {
             .collect()
     }
 
-    /// Our tensors, to be read from theirs, which have no [problems](Self::problems).
+    /// Our tensors, to be read from theirs, which must have no [problems](Self::problems).
     pub fn imports(&self, dict: &StateDict) -> Vec<Import> {
         let mut imports = Vec::new();
         for group in &self.groups {
@@ -226,7 +226,7 @@ impl Map {
         exported
     }
 
-    /// The tables of sines and cosines of the system's classes, with `len` positions.
+    /// The system's tables of sines and cosines, with `len` positions.
     pub fn position_tables(&self, len: usize) -> Vec<(String, TensorData)> {
         let values: Vec<f32> = (0..len * self.d_model)
             .map(|at| self.encoding(at / self.d_model, at % self.d_model) as f32)
@@ -247,7 +247,7 @@ impl Map {
         shape
     }
 
-    /// A number of the tables.
+    /// A value of the tables.
     fn encoding(&self, position: usize, dimension: usize) -> f64 {
         match self.positions {
             Positions::SinesThenCosines { inclusive, .. } => {
@@ -258,7 +258,7 @@ impl Map {
         }
     }
 
-    /// Everything that is wrong with their tensors, by name.
+    /// All problems of their tensors, by name.
     pub fn problems(&self, dict: &StateDict) -> Vec<TensorProblem> {
         let mut problems = self.wrong_kinds(dict);
         problems.extend(self.wrong_numbers(dict));
@@ -266,7 +266,7 @@ impl Map {
         problems
     }
 
-    /// Tensors that are missing, unknown, or of another type or shape. No number is read.
+    /// Tensors that are missing, unknown, or of the wrong type or shape. No values are read.
     pub fn wrong_kinds(&self, dict: &StateDict) -> Vec<TensorProblem> {
         let not_a_tensor = |name: &String| TensorProblem::NotATensor { name: name.clone() };
         let mut problems: Vec<_> = dict.others.iter().map(not_a_tensor).collect();
@@ -315,7 +315,7 @@ impl Map {
         wrong_kind(table.name, tensor, &self.table_shape(table, len))
     }
 
-    /// The problem of a table that does not hold our sines and cosines.
+    /// The problem of a table that differs from our sines and cosines.
     fn wrong_table(&self, table: &PositionTable, tensor: &StoredTensor) -> Option<TensorProblem> {
         match self.is_table(tensor) {
             Ok(true) => None,
@@ -337,7 +337,7 @@ impl Map {
                 let expected = self.encoding(position, at % self.d_model);
                 let tolerance = first + further * position as f64;
                 let is_close = (f64::from(number) - expected).abs() <= tolerance;
-                // Not-a-number is close to nothing.
+                // NaN is close to nothing.
                 if !is_close {
                     return Ok(false);
                 }
@@ -353,7 +353,7 @@ pub(crate) struct Import {
     path: String,
     shape: Vec<usize>,
     layout: Layout,
-    /// Elements of theirs, one after the other, before ours.
+    /// Number of their concatenated elements before ours.
     first: usize,
     theirs: Rc<[(String, StoredTensor)]>,
 }
@@ -373,7 +373,7 @@ impl Readable for Import {
 }
 
 impl Import {
-    /// The parameter that it is.
+    /// Converts it to a stored parameter.
     pub fn into_parameter(self) -> StoredParameter {
         let (path, shape) = (self.path.clone(), self.shape.clone());
         StoredParameter::floats(path, shape, move || self.floats())
@@ -396,7 +396,7 @@ impl Import {
         Ok(numbers)
     }
 
-    /// Copies a part of theirs, from their element `at` on, to where it belongs.
+    /// Copies a part of theirs, starting at their element `at`, to its place in ours.
     fn place(&self, numbers: &mut [f32], at: usize, part: &[f32]) {
         if let (Layout::Transposed, &[columns, width]) = (self.layout, &self.shape[..]) {
             // Their rows are our columns.
@@ -444,7 +444,7 @@ impl Theirs {
             .collect()
     }
 
-    /// The problems of tensors that differ from the one that they are tied to.
+    /// The problems of tensors that differ from the one to which they are tied.
     fn not_tied(&self, dict: &StateDict) -> Vec<TensorProblem> {
         let mut right = self
             .found(dict)
@@ -485,7 +485,7 @@ fn f32_data(bytes: Vec<u8>, shape: &[usize]) -> TensorData {
 }
 
 impl Layout {
-    /// Appends a tensor of ours, of that shape, in their layout.
+    /// Appends a tensor of ours, of this shape, in their layout.
     fn export(self, bytes: &[u8], shape: &[usize], theirs: &mut Vec<u8>) {
         match (self, shape) {
             (Self::Transposed, &[rows, columns]) => {
@@ -508,7 +508,7 @@ impl Layout {
 /// Builds a map, line by line.
 #[derive(Default)]
 struct Builder {
-    /// Widths of queries, keys and values of the layers that are added.
+    /// Widths of queries, keys and values in the layers being added.
     attention: Option<[usize; 3]>,
     groups: Vec<Group>,
     unnamed: Vec<String>,
@@ -529,7 +529,7 @@ impl Builder {
         }
     }
 
-    /// Adds to the tensor at `path` the names of the one that is tied to it.
+    /// Adds to the tensor at `path` the names of the tensor tied to it.
     fn add_names(&mut self, path: &str, tied: &str, lines: &[Line]) {
         let names: Vec<String> = lines
             .iter()

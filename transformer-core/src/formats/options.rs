@@ -1,7 +1,7 @@
-//! `generation_config.json`: how a model is to be decoded, in Hugging Face's keys. Any model directory may have
-//! it, ours too; old directories of Hugging Face's have the keys in `config.json`.
+//! `generation_config.json`: decoding options under Hugging Face's keys. Any model directory may have it, ours too;
+//! older Hugging Face directories have the keys in `config.json`.
 //!
-//! `docs/guide/pretrained.md` has a table of all keys: those that are read, refused or ignored.
+//! `docs/guide/pretrained.md` has a table of all keys: read, refused or ignored.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::formats::hugging_face::keys::Keys;
 use crate::formats::names::GENERATION_FILE;
 use crate::models::config::TransformerConfig;
 
-/// Keys of searches that we do not have, and their values without effect.
+/// Keys of unsupported searches, and the values that have no effect.
 const OTHER_SEARCHES: [(&str, f64); 8] = [
     ("encoder_repetition_penalty", 1.0),
     ("encoder_no_repeat_ngram_size", 0.0),
@@ -31,7 +31,7 @@ const OTHER_SEARCHES: [(&str, f64); 8] = [
     ("guidance_scale", 1.0),
 ];
 
-/// Keys of rules that we do not have, which have no effect only where they are absent.
+/// Keys of unsupported rules, which have no effect only if absent.
 const OTHER_RULES: [&str; 14] = [
     "assistant_early_exit",
     "begin_suppress_tokens",
@@ -49,36 +49,34 @@ const OTHER_RULES: [&str; 14] = [
     "watermarking_config",
 ];
 
-/// Hugging Face's default, where samples are drawn.
+/// Hugging Face's default for sampling.
 const TOP_K: usize = 50;
 
 /// Hugging Face's default, which counts new tokens only, unlike every other `max_length`.
 const MAX_LENGTH: usize = 20;
 
 impl DecodeOptions {
-    /// The options that a model directory was saved with: those of its `generation_config.json`, or else of a
-    /// Hugging Face directory's `config.json`, with the defaults of its class. `None` where it has neither, as most of
-    /// ours. As for Hugging Face, a `generation_config.json` with `_from_model_config` gives way to a `config.json`
-    /// with options of decoding.
+    /// The decoding options of a model directory: from its `generation_config.json`, or else from a Hugging Face
+    /// `config.json`, with the defaults of its class. `None` if it has neither, as most of ours. As in Hugging Face, a
+    /// `config.json` with decoding options overrides a `generation_config.json` with `_from_model_config`.
     ///
-    /// An option that these files leave out has Hugging Face's default: a beam of 1, scores by the mean
-    /// log-probability. Only the longest target is then ours, not 20 tokens.
+    /// Options that these files omit have Hugging Face's defaults: a beam of 1, scored by the mean log-probability.
+    /// Only the maximum length has our default, not 20 tokens.
     ///
     /// # Errors
-    /// When a file is damaged, an option is out of range, or a key asks for a search that we do not have.
+    /// When a file is damaged, an option is out of range, or a key requests an unsupported search.
     pub fn of_directory(directory: impl AsRef<Path>) -> Result<Option<Self>, ModelError> {
         Files::of(&directory)?.options()
     }
 
-    /// Writes the options into the directory of a model of that configuration, which exists, as its
-    /// `generation_config.json`. Sizes of batches, the most tokens of a source and the number of targets returned
-    /// are no part of it.
+    /// Writes the options to `generation_config.json` in the existing directory of a model with this configuration,
+    /// without `batch_tokens`, `max_src_len` and `n_best`.
     ///
     /// # Errors
-    /// When the file cannot be written, and then an older one stays as it was, or an option has no key of Hugging
-    /// Face's: the paper's length penalty, a coverage penalty, a length that depends on the source's unless it is
-    /// the default, no token at all, the seed of samples unless it is 0, a repetition penalty without a beam, a banned
-    /// `<eos>` that is forced at the end.
+    /// When the file cannot be written (an existing one is then unchanged), or an option has no Hugging Face key: the
+    /// paper's length penalty, a coverage penalty, a maximum length that is 0 or depends on the source (except the
+    /// default), a sampling seed other than 0, a repetition penalty without a beam, a banned `<eos>` that is forced at
+    /// the end.
     pub fn save(
         &self,
         directory: impl AsRef<Path>,
@@ -90,7 +88,7 @@ impl DecodeOptions {
     }
 }
 
-/// The options that a model directory was saved with, and their file.
+/// The decoding options of a model directory, and their file.
 pub(crate) fn options_of(files: &Files) -> Result<Option<(PathBuf, DecodeOptions)>, ModelError> {
     let model = model_keys(files)?;
     let Some(keys) = in_force(model.as_ref(), files.generation()?)? else {
@@ -104,7 +102,7 @@ pub(crate) fn options_of(files: &Files) -> Result<Option<(PathBuf, DecodeOptions
     Ok(Some((keys.path().to_owned(), options)))
 }
 
-/// The decoder's first input, as the files of a model directory say it: Hugging Face's, or our `config.json`.
+/// The decoder's start token in the files of a model directory: Hugging Face's, or our `config.json`.
 #[cfg(feature = "text")]
 pub(crate) fn start_token_of(files: &Files) -> Result<Option<u32>, ModelError> {
     let generation = files.generation()?;
@@ -132,20 +130,20 @@ fn model_keys(files: &Files) -> Result<Option<Keys>, ModelError> {
     Ok(Some(keys).filter(|keys| keys.value("model_type").is_some()))
 }
 
-/// The options of a file. `eos` is the token that ends a target of the model, where it is known.
+/// The options of a file. `eos` is the model's end token, if known.
 fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
     for (key, without_effect) in OTHER_SEARCHES {
         if keys.number(key)?.unwrap_or(without_effect) != without_effect {
-            return Err(keys.refusal(key, "which this version does not have"));
+            return Err(keys.refusal(key, "which is not supported"));
         }
     }
     for key in OTHER_RULES {
         if keys.value(key).is_some() {
-            return Err(keys.refusal(key, "which this version does not have"));
+            return Err(keys.refusal(key, "which is not supported"));
         }
     }
     if keys.flag("token_healing")? == Some(true) {
-        return Err(keys.refusal("token_healing", "which this version does not have"));
+        return Err(keys.refusal("token_healing", "which is not supported"));
     }
     let (forced_first, forced_last) = (
         keys.token("forced_bos_token_id")?,
@@ -193,10 +191,7 @@ fn strategy(keys: &Keys) -> Result<Strategy, ModelError> {
         return Ok(Strategy::Beam { size });
     }
     if size > 1 {
-        return Err(keys.refusal(
-            "num_beams",
-            "but `do_sample` draws without a beam here: Hugging Face draws the hypotheses of the beam",
-        ));
+        return Err(keys.refusal("num_beams", "but `do_sample` with a beam is not supported"));
     }
     Ok(Strategy::Sample(Sampling {
         temperature: keys.number("temperature")?.unwrap_or(1.0),
@@ -209,7 +204,8 @@ fn strategy(keys: &Keys) -> Result<Strategy, ModelError> {
     }))
 }
 
-/// In a beam search Hugging Face multiplies log-probabilities, as we do; otherwise logits, which are not known here.
+/// In a beam search, Hugging Face applies the penalty to log-probabilities, as we do; otherwise to logits, which we do
+/// not have.
 fn repetition_penalty(keys: &Keys) -> Result<f64, ModelError> {
     let penalty = keys.number("repetition_penalty")?.unwrap_or(1.0);
     let is_beam = keys.size("num_beams")?.is_some_and(|size| size > 1);
@@ -217,20 +213,21 @@ fn repetition_penalty(keys: &Keys) -> Result<f64, ModelError> {
         true => Ok(penalty),
         false => Err(keys.refusal(
             "repetition_penalty",
-            "which without a beam (`num_beams`) is applied to logits; this version applies it to log-probabilities",
+            "which without a beam (`num_beams`) applies to logits; only log-probabilities are supported",
         )),
     }
 }
 
-/// Hugging Face's lengths count the start token, unless they are of "new" tokens.
+/// Hugging Face's lengths count the start token, except lengths of "new" tokens.
 fn max_length(keys: &Keys) -> Result<MaxLength, ModelError> {
     let (new, all) = (keys.size("max_new_tokens")?, keys.size("max_length")?);
     match (new, all) {
-        (Some(0), _) => Err(keys.refusal("max_new_tokens", "not at least 1")),
+        (Some(0), _) => Err(keys.refusal("max_new_tokens", "but must be at least 1")),
         (Some(new), _) => Ok(MaxLength::Tokens(new)),
-        (None, Some(0 | 1)) => {
-            Err(keys.refusal("max_length", "not at least 2, with the start token"))
-        }
+        (None, Some(0 | 1)) => Err(keys.refusal(
+            "max_length",
+            "but must be at least 2, including the start token",
+        )),
         (None, Some(MAX_LENGTH)) => Ok(MaxLength::Tokens(MAX_LENGTH)),
         (None, Some(all)) => Ok(MaxLength::Tokens(all - 1)),
         (None, None) => Ok(MaxLength::default()),
@@ -242,7 +239,7 @@ fn min_length(keys: &Keys) -> Result<usize, ModelError> {
     Ok(new.unwrap_or(all.unwrap_or(0).saturating_sub(1)))
 }
 
-/// The tokens of both keys. A bad word that is `<eos>` alone is left out, as by Hugging Face.
+/// The tokens of both keys. A bad word that is `<eos>` alone is ignored, as in Hugging Face.
 fn banned_tokens(
     keys: &Keys,
     eos: Option<u32>,
@@ -252,7 +249,7 @@ fn banned_tokens(
     let mut banned = keys.words("bad_words_ids")?;
     banned.retain(|&token| Some(token) != eos);
     let suppressed = keys.tokens("suppress_tokens")?;
-    // Hugging Face suppresses a forced token, too, so that no token is left.
+    // Hugging Face also suppresses a forced token, which leaves none.
     for (key, forced) in [
         ("forced_bos_token_id", forced_first),
         ("forced_eos_token_id", eos.filter(|_| forced_last)),
@@ -278,8 +275,7 @@ fn is_last_forced(keys: &Keys, eos: Option<u32>) -> Result<bool, ModelError> {
     }
 }
 
-/// The file's keys: the special tokens of the model, the tokens that it never produces, and options, if there are
-/// any.
+/// The file's keys: the model's special tokens, the tokens that it never generates, and the options, if any.
 pub(crate) fn to_keys(
     path: &Path,
     options: Option<&DecodeOptions>,
@@ -298,14 +294,14 @@ pub(crate) fn to_keys(
         }
         let banned = options.banned_tokens.iter().copied();
         let further = banned.filter(|token| !config.excluded_tokens.contains(token));
-        // As a bad word, `<eos>` would be left out.
+        // As a bad word, `<eos>` would be ignored.
         let (end, further): (Vec<u32>, _) = further.partition(|&token| token == config.eos_id);
         if !end.is_empty() {
             if options.forced_last {
                 return Err(no_key(
                     path,
                     "banned_tokens",
-                    format!("{end:?}, which is forced"),
+                    format!("{end:?}, also forced last"),
                 ));
             }
             keys.push(("suppress_tokens", json!(end)));
@@ -320,7 +316,7 @@ pub(crate) fn to_keys(
     Ok(Keys::new(path.to_owned(), keys.collect()))
 }
 
-/// The keys of options that differ from Hugging Face's defaults, but for the banned tokens and the last one.
+/// The keys of options that differ from Hugging Face's defaults, except the banned tokens and the forced last token.
 fn option_keys(
     path: &Path,
     options: &DecodeOptions,
@@ -349,7 +345,7 @@ fn option_keys(
     });
     match options.max_length {
         MaxLength::Tokens(0) => return refuse("max_length", "0".to_owned()),
-        // The key `max_length` of 20 means 20.
+        // The value 20 of `max_length` means 20 new tokens.
         MaxLength::Tokens(most) if most + 1 == MAX_LENGTH => {
             keys.push(("max_new_tokens", json!(most)));
         }
@@ -375,7 +371,7 @@ fn option_keys(
         keys.push(("no_repeat_ngram_size", json!(options.no_repeat_ngram)));
     }
     if options.repetition_penalty != 1.0 {
-        // Without a beam, the key means another penalty.
+        // Without a beam, the key means a different penalty.
         if !matches!(options.strategy, Strategy::Beam { size } if size > 1) {
             return refuse("repetition_penalty", options.repetition_penalty.to_string());
         }
@@ -387,13 +383,13 @@ fn option_keys(
     Ok(keys)
 }
 
-/// The error of an option that the file cannot have.
+/// The error for an option that the file cannot express.
 fn no_key(path: &Path, key: &str, value: String) -> ModelError {
     ModelError::Unsupported {
         path: path.to_owned(),
         key: key.to_owned(),
         value,
-        problem: "for which this file has no key".to_owned(),
+        problem: "which this file cannot express".to_owned(),
     }
 }
 
@@ -416,7 +412,7 @@ mod tests {
         read(&[(GENERATION_FILE, json)]).unwrap().unwrap()
     }
 
-    /// Hugging Face's defaults, but for the longest target.
+    /// Hugging Face's defaults, except for the maximum length.
     fn greedy() -> DecodeOptions {
         DecodeOptions {
             length_penalty: LengthPenalty::Power(1.0),
@@ -497,7 +493,7 @@ mod tests {
         assert_eq!(of(bart), expected);
     }
 
-    /// As `generate` says, the lengths of new tokens "will take precedence"; its default of 20 counts new tokens.
+    /// As `generate` documents, the lengths of new tokens "will take precedence"; its default of 20 counts new tokens.
     #[test]
     fn lengths_of_new_tokens_win() {
         let lengths = |json| {
@@ -564,13 +560,13 @@ mod tests {
             read(&[(CONFIG_FILE, config.clone())]).unwrap(),
             Some(expected.clone())
         );
-        // Where both are there, one is read; one that was derived from the other gives way to it.
+        // If both exist, one is read: a `generation_config.json` derived from `config.json` gives way to it.
         for (is_derived, expected) in [(false, greedy()), (true, expected)] {
             let generation = json!({"_from_model_config": is_derived});
             let files = [(CONFIG_FILE, config.clone()), (GENERATION_FILE, generation)];
             assert_eq!(read(&files).unwrap(), Some(expected));
         }
-        // The defaults of the class are none of its own.
+        // The defaults of the class do not count as options.
         let usual = json!({"model_type": "bart", "num_beams": 1, "early_stopping": false, "forced_eos_token_id": 2});
         let generation = json!({"_from_model_config": true});
         let files = [(CONFIG_FILE, usual), (GENERATION_FILE, generation)];
@@ -628,7 +624,7 @@ mod tests {
             ),
             (
                 json!({"forced_bos_token_id": [1, 2]}),
-                "`forced_bos_token_id` is [1,2], not one",
+                "`forced_bos_token_id` is [1,2], not a single",
             ),
             (
                 json!({"repetition_penalty": 1.2}),
@@ -638,7 +634,10 @@ mod tests {
                 json!({"do_sample": true, "repetition_penalty": 0.5}),
                 "`repetition_penalty` is 0.5, which without a beam",
             ),
-            (json!({"num_beams": 0}), "`num_beams` is 0, not at least 1"),
+            (
+                json!({"num_beams": 0}),
+                "`num_beams` is 0; it must be at least 1",
+            ),
             (
                 json!({"eos_token_id": 0, "forced_eos_token_id": 2}),
                 "`forced_eos_token_id` is 2, but `eos_token_id` is 0",
@@ -707,7 +706,7 @@ mod tests {
         for (options, reason) in [
             (
                 DecodeOptions::beam(4),
-                "`length_penalty` is ((5 + length) / 6)^0.6, for which this file has no key",
+                "`length_penalty` is ((5 + length) / 6)^0.6, which this file cannot express",
             ),
             (
                 DecodeOptions {
@@ -736,7 +735,7 @@ mod tests {
                     forced_last: true,
                     ..greedy()
                 },
-                "`banned_tokens` is [2], which is forced,",
+                "`banned_tokens` is [2], also forced last,",
             ),
             (
                 DecodeOptions {

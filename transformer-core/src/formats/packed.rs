@@ -1,4 +1,4 @@
-//! Packed models of model directories, read tensor by tensor.
+//! Loads packed models from model directories, tensor by tensor.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use transformer_cpu::{PackedMatrix, PackedPrecision};
 use transformer_kernels::WeightLayout;
 
 impl PackedModel {
-    /// Reads a model directory ([`ModelDirectory`]), and packs the model.
+    /// Loads a model directory ([`ModelDirectory`]) and packs the model.
     ///
-    /// Each tensor is packed as soon as it is read, so that beside the packed model there is never more than one. The
-    /// integers of a directory in 8 bits ([`quantize`](crate::formats::quantize)) are packed as they are, where `precision` is
-    /// [`PackedPrecision::Int8`].
+    /// Each tensor is packed as soon as it is read, so memory holds at most one unpacked tensor. With
+    /// [`PackedPrecision::Int8`], the integers of an 8-bit directory ([`quantize`](crate::formats::quantize)) are
+    /// packed unchanged.
     ///
     /// # Errors
     /// As [`ModelDirectory::open`], and when values cannot be read or are damaged.
@@ -28,7 +28,7 @@ impl PackedModel {
 }
 
 impl ModelDirectory {
-    /// The model, packed for decoding on the CPU: an encoder–decoder, or a language model.
+    /// Loads the model, an encoder–decoder or a language model, packed for decoding on the CPU.
     ///
     /// # Errors
     /// When values cannot be read or are damaged.
@@ -72,7 +72,7 @@ impl NamedWeights for DirectoryWeights<'_> {
     fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, ModelError> {
         let numbers = self.directory.parameter(name).numbers();
         let numbers = numbers.map_err(|problem| self.directory.tensor_error(&problem))?;
-        assert_eq!(numbers.len(), count, "numbers of `{name}`");
+        assert_eq!(numbers.len(), count, "number of values of `{name}`");
         Ok(numbers)
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         ]
     }
 
-    /// Directories with a model and with the same in 8 bits.
+    /// A folder with a saved model and its 8-bit copy.
     fn saved(config: &TransformerConfig) -> (TempDir, Transformer<NdArray>) {
         let folder = tempfile::tempdir().unwrap();
         let model: Transformer<NdArray> = config.init(3, &Default::default()).unwrap();
@@ -134,7 +134,7 @@ mod tests {
         (folder, model)
     }
 
-    /// The log-probabilities of a few targets, to the last bit.
+    /// The bits of the log-probabilities of a few targets.
     fn bits(model: &impl NextToken) -> Vec<u32> {
         let pairs = [
             SourceTarget::new([5, 4, 9], [8, 3, 12, 7]),
@@ -158,8 +158,7 @@ mod tests {
         }
     }
 
-    /// In 8 bits a quantized directory is packed with its integers, and in 32 bits with the numbers that they stand
-    /// for.
+    /// In 8 bits, a quantized directory's integers are packed; in 32 bits, the dequantized weights.
     #[test]
     fn a_quantized_directory_is_packed_as_its_integers_or_as_their_numbers() {
         let device = Default::default();
@@ -206,7 +205,7 @@ mod tests {
 
         let expanded = LanguageModel::<NdArray>::load(&int8, &Default::default()).unwrap();
         assert_eq!(expanded.config(), &config);
-        // Neither is read as the other kind.
+        // Neither kind is read as the other.
         let error = Transformer::<NdArray>::load(&int8, &Default::default()).unwrap_err();
         assert!(matches!(error, ModelError::OtherModel { .. }), "{error}");
     }
@@ -216,7 +215,7 @@ mod tests {
         let (folder, _) = saved(&config());
         let path = folder.path().join("int8/model.safetensors");
         let mut bytes = std::fs::read(&path).unwrap();
-        // Numbers in 32 bits come first, and integers last.
+        // 32-bit tensors come first, integers last.
         let last = bytes.len() - 1;
         bytes[last] = 0x80;
         std::fs::write(&path, bytes).unwrap();
@@ -226,7 +225,7 @@ mod tests {
         let start = format!("{}: `", path.display());
         assert!(message.starts_with(&start), "{message}");
         assert!(
-            message.ends_with(" holds -128; weights in 8 bits are from -127 to 127"),
+            message.ends_with(" holds -128; 8-bit weights must be from -127 to 127"),
             "{message}"
         );
     }

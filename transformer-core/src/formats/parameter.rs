@@ -1,4 +1,4 @@
-//! A model's parameter in a file.
+//! A model parameter stored in a file.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::formats::fill::Readable;
 use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
 use crate::nn::parameters::Parameter;
 
-/// A parameter of a model whose values are still in a file: its path in the module, its shape there, and how to read it.
+/// A model parameter whose values are still in a file: its path and shape in the module, and how to read it.
 pub struct StoredParameter {
     path: String,
     shape: Vec<usize>,
@@ -20,7 +20,7 @@ pub struct StoredParameter {
 
 type Read<T> = Box<dyn Fn() -> Result<T, TensorProblem>>;
 
-/// The integers of a matrix, row by row, and the scale of each row.
+/// The integers of a matrix, in row-major order, and the scale of each row.
 pub type Int8Rows = (Vec<i8>, Vec<f32>);
 
 enum Values {
@@ -32,9 +32,9 @@ impl StoredParameter {
     /// A parameter that is read in single precision.
     ///
     /// # Shapes
-    /// - shape: as [`TransformerConfig::parameter_shapes`](crate::TransformerConfig::parameter_shapes) has it at this path; matrices
-    ///   of linear layers are `[d_input, d_output]`, embeddings `[vocab_size, d_model]`
-    /// - `read`: all values, in the order of their indices
+    /// - shape: as in [`TransformerConfig::parameter_shapes`](crate::TransformerConfig::parameter_shapes) at this path;
+    ///   matrices of linear layers are `[d_input, d_output]`, embeddings `[vocab_size, d_model]`
+    /// - `read`: returns all values in row-major order
     pub fn floats(
         path: impl Into<String>,
         shape: impl Into<Vec<usize>>,
@@ -47,13 +47,13 @@ impl StoredParameter {
         }
     }
 
-    /// A matrix in 8-bit integers: a linear layer's, or a table of embeddings. A [`PackedModel`](crate::PackedModel) in 8
-    /// bits multiplies the integers as they are; elsewhere a weight is `scale · q`.
+    /// A matrix in 8-bit integers, of a linear layer or an embedding. An 8-bit [`PackedModel`](crate::PackedModel)
+    /// multiplies the integers directly; elsewhere a weight is `scale · q`.
     ///
     /// # Shapes
     /// - shape: as for [`floats`](Self::floats)
-    /// - `read`: the integers from −127 to 127, `[d_output, d_input]` or `[vocab_size, d_model]`, and the scale of each row, finite and 0
-    ///   or more
+    /// - `read`: returns the integers, from −127 to 127, as `[d_output, d_input]` or `[vocab_size, d_model]`, and the
+    ///   scale of each row, finite and at least 0
     pub fn int8(
         path: impl Into<String>,
         shape: impl Into<Vec<usize>>,
@@ -66,25 +66,25 @@ impl StoredParameter {
         }
     }
 
-    /// Its path in the module.
+    /// The path in the module.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Its shape in the module.
+    /// The shape in the module.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Whether it is stored in 8-bit integers.
+    /// Whether the parameter is stored in 8-bit integers.
     pub fn is_int8(&self) -> bool {
         matches!(self.values, Values::Int8(_))
     }
 
-    /// Its values, in the order of their indices in the module.
+    /// Reads the values, in the module's row-major order.
     ///
     /// # Errors
-    /// When they cannot be read or are not as many as the shape has; in 8 bits, as [`rows`](Self::rows).
+    /// When they cannot be read or their number does not match the shape; in 8 bits, as [`rows`](Self::rows).
     pub fn numbers(&self) -> Result<Vec<f32>, TensorProblem> {
         let numbers = match &self.values {
             Values::Floats(read) => read()?,
@@ -96,11 +96,11 @@ impl StoredParameter {
         }
     }
 
-    /// The integers and the scale of each row; `None` where it is not stored in 8 bits.
+    /// Reads the integers and the scale of each row; `None` if the parameter is not stored in 8 bits.
     ///
     /// # Errors
-    /// When they cannot be read, are not as many as the shape has, or are numbers that quantization does not make; when the
-    /// path is not a matrix's: those of linear layers and embeddings end in `.weight`.
+    /// When they cannot be read, their number does not match the shape, or one is out of range; when the parameter is
+    /// not a matrix of a linear layer or an embedding, whose paths end in `.weight`.
     pub fn rows(&self) -> Option<Result<Int8Rows, TensorProblem>> {
         match &self.values {
             Values::Floats(_) => None,
@@ -116,7 +116,7 @@ impl StoredParameter {
             return Err(TensorProblem::Number {
                 name: self.path.clone(),
                 found: i8::MIN.to_string(),
-                rule: "weights in 8 bits are from -127 to 127",
+                rule: "8-bit weights must be from -127 to 127",
             });
         }
         let is_wrong = |scale: &&f32| !scale.is_finite() || **scale < 0.0;
@@ -124,7 +124,7 @@ impl StoredParameter {
             return Err(TensorProblem::Number {
                 name: scale_name(&self.path),
                 found: scale.to_string(),
-                rule: "a scale is a finite number, 0 or more",
+                rule: "a scale must be finite and at least 0",
             });
         }
         let [rows, width] = rows_by_width(&self.shape, self.layout()?);
@@ -134,7 +134,7 @@ impl StoredParameter {
         }
     }
 
-    /// How a matrix lies in the module.
+    /// The layout of the matrix in the module.
     fn layout(&self) -> Result<WeightLayout, TensorProblem> {
         match layout(&self.path) {
             Some(layout) if self.shape.len() == 2 => Ok(layout),
@@ -184,7 +184,7 @@ impl Readable for Rc<StoredParameter> {
     }
 }
 
-/// What is wrong with parameters that are to be a model's: those that are missing, unknown, or of another shape.
+/// The parameters that are missing, unknown, or of the wrong shape for a model.
 pub(crate) fn problems(found: &[StoredParameter], expected: Vec<Parameter>) -> Vec<TensorProblem> {
     let mut rest: BTreeMap<&str, &[usize]> = found
         .iter()

@@ -1,4 +1,4 @@
-//! Writing a model directory whose matrices are in 8 bits.
+//! Writes a model directory with 8-bit matrices.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,16 +17,16 @@ use crate::formats::own::weights::save_files;
 use transformer_cpu::quantized_rows;
 use transformer_kernels::WeightLayout;
 
-/// Writes the model in a directory, an encoder–decoder or a language model, into another one, which is created if missing,
-/// with its matrices in 8-bit integers: for decoding, in a quarter of the size.
+/// Writes a model to another directory, which is created if missing, with its matrices in 8-bit integers, for decoding
+/// at a quarter of the size. The model may be an encoder–decoder or a language model, in our format or Hugging Face's;
+/// the new directory is in ours.
 ///
-/// Each output of a linear map, and each token's embedding, has a scale of its own: its largest magnitude / 127. Norms,
-/// biases and learned positions stay in 32 bits. The tokenizers and the options of decoding, which for a checkpoint are
-/// those of its run, come along. The model may be ours or one of Hugging Face's; the new directory is ours, and read by
-/// [`Transformer::load`](crate::Transformer::load), which computes with the numbers that the integers stand for, and by
-/// [`PackedModel::load`](crate::PackedModel::load), which computes with the integers.
+/// Each output of a linear layer and each token's embedding has its own scale: its largest magnitude / 127. Norms,
+/// biases and learned positions stay in 32 bits. The tokenizers and the decoding options are copied, for a checkpoint
+/// from its run. [`Transformer::load`](crate::Transformer::load) reads the new directory and dequantizes the weights;
+/// [`PackedModel::load`](crate::PackedModel::load) computes with the integers.
 ///
-/// In memory are the quantized model and one tensor in 32 bits.
+/// Memory holds the quantized model and one tensor in 32 bits.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), transformer_core::formats::ModelError> {
@@ -40,14 +40,14 @@ use transformer_kernels::WeightLayout;
 /// ```
 ///
 /// # Errors
-/// When the model cannot be read, is in 8 bits already, or has a matrix with a number that is not finite; when the other
-/// directory holds a model, or a file cannot be written.
+/// When the model cannot be read, is already in 8 bits, or has a matrix with a non-finite value; when the new directory
+/// already holds a model, or a file cannot be written.
 pub fn quantize(directory: &ModelDirectory, out: impl AsRef<Path>) -> Result<(), ModelError> {
     let out = out.as_ref();
     if directory.is_int8() {
         return Err(ModelError::Weights {
             path: directory.files().path(CONFIG_FILE),
-            problem: "the model is in 8 bits already".to_owned(),
+            problem: "the model is already in 8 bits".to_owned(),
         });
     }
     let holds_model = [CONFIG_FILE, WEIGHTS_FILE]
@@ -70,7 +70,7 @@ pub fn quantize(directory: &ModelDirectory, out: impl AsRef<Path>) -> Result<(),
     if let Some(options) = options {
         options.save(out, config)?;
     }
-    // Last the configuration and the weights, so that an incomplete directory is no model.
+    // Configuration and weights come last, so that an incomplete directory is not a model.
     save_files(QUANTIZED_FORMAT, config.kind(), config, out, |side| {
         write(&tensors, side)
     })
@@ -95,7 +95,7 @@ impl NewTensor {
     }
 }
 
-/// The tensors of a model, read one by one.
+/// Quantizes the tensors of a model, one at a time.
 fn quantized(directory: &ModelDirectory) -> Result<Vec<NewTensor>, ModelError> {
     let mut tensors = Vec::new();
     for parameter in directory.parameters() {
@@ -110,7 +110,7 @@ fn quantized(directory: &ModelDirectory) -> Result<Vec<NewTensor>, ModelError> {
             let problem = TensorProblem::Number {
                 name,
                 found: number.to_string(),
-                rule: "only finite numbers have a place in 8 bits",
+                rule: "only finite values can be quantized",
             };
             return Err(directory.tensor_error(&problem));
         }

@@ -1,5 +1,5 @@
-//! The tensors of a model directory under the names that they have in its files, for tools that work on files: no
-//! configuration is needed, and no model is built.
+//! The tensors of a model directory under their names in its files, for tools that work on files: no configuration is
+//! needed, and no model is built.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,7 @@ use crate::formats::names::WEIGHTS_FILE;
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::StoredTensor;
 
-/// The tensors of a model directory, ours or one of Hugging Face's, whose numbers are left in the files until they are
-/// asked for.
+/// The tensors of a model directory, ours or Hugging Face's. Values are read only on request.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -42,7 +41,7 @@ pub struct StoredWeights {
 /// The type and the shape of a tensor, displayed as `F32 [2, 3]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorKind {
-    /// The type of its numbers, as safetensors files name it: `F32`, `BF16`, `I64`.
+    /// The element type, as named in safetensors files: `F32`, `BF16`, `I64`.
     pub dtype: String,
     /// Its dimensions.
     pub shape: Vec<usize>,
@@ -55,8 +54,8 @@ impl fmt::Display for TensorKind {
 }
 
 impl StoredWeights {
-    /// Opens the weights of a directory: `model.safetensors`, or in one of Hugging Face's any of the files that
-    /// [`Transformer::load`](crate::Transformer::load) reads. The directory need not have a configuration.
+    /// Opens the weights of a directory: `model.safetensors`, or in a Hugging Face directory any file that
+    /// [`Transformer::load`](crate::Transformer::load) reads. A configuration is not required.
     ///
     /// # Errors
     /// When the weights are missing or damaged, or the configuration is damaged.
@@ -64,7 +63,7 @@ impl StoredWeights {
         Self::of(&Files::of(&directory)?)
     }
 
-    /// [`open`](Self::open), of a directory that is open.
+    /// [`open`](Self::open) for a directory that is already open.
     ///
     /// # Errors
     /// When the weights are missing or damaged.
@@ -94,17 +93,17 @@ impl StoredWeights {
         }
     }
 
-    /// The file that names the tensors: the weights' own, or the index of their parts.
+    /// The file that lists the tensors: the weights file, or the index of its shards.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The names of the tensors, in their alphabetical order. A tensor that a file has under several names has them here.
+    /// The names of the tensors in alphabetical order, including all names of a tensor stored under several.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.weights.tensors.keys().map(String::as_str)
     }
 
-    /// The type and the shape of a tensor; `None` if there is none of that name.
+    /// The type and the shape of a tensor; `None` if there is no such tensor.
     pub fn kind(&self, name: &str) -> Option<TensorKind> {
         let tensor = self.weights.tensors.get(name)?;
         Some(TensorKind {
@@ -113,10 +112,10 @@ impl StoredWeights {
         })
     }
 
-    /// The numbers of a tensor, in the order of their indices, in little endian.
+    /// The values of a tensor, in row-major order, little-endian.
     ///
     /// # Errors
-    /// When there is none of that name, or its numbers are damaged or cannot be read.
+    /// When there is no such tensor, or its values are damaged or cannot be read.
     pub fn bytes(&self, name: &str) -> Result<Vec<u8>, ModelError> {
         let tensor = self.weights.tensors.get(name);
         let problem = match tensor.map(StoredTensor::bytes) {
@@ -129,8 +128,8 @@ impl StoredWeights {
         Err(ModelError::tensor(&self.path, &problem))
     }
 
-    /// The library whose conventions the file follows, as the header of a safetensors file says it: `pt` in all of Hugging
-    /// Face's directories, `burn` in ours.
+    /// The library whose conventions the file follows, as in a safetensors header: `pt` in Hugging Face directories,
+    /// `burn` in ours.
     pub fn format(&self) -> Option<&str> {
         match self.is_of_hugging_face {
             true => Some("pt"),

@@ -1,4 +1,4 @@
-//! The attention weights of a pair, for pictures and alignments.
+//! The attention weights of a sentence pair, for pictures and alignments.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -7,29 +7,29 @@ use transformer_kernels::AttentionWeights;
 use crate::decoding::{DecodeError, NextToken, SourceTarget, padded, read_before};
 use crate::models::transformer::Transformer;
 
-/// The attention weights of a pair, layer by layer, and the tokens that they belong to.
+/// The attention weights of a sentence pair, per layer, and its tokens.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AttentionMaps<B: Backend> {
-    /// The source as the encoder reads it, an added `<eos>` included: `src_len` tokens.
+    /// The source as the encoder reads it, including an appended `<eos>`: `src_len` tokens.
     pub source: Vec<u32>,
-    /// The target as the decoder reads it, after `<bos>` and without its last token: `tgt_len` tokens.
+    /// The target as the decoder reads it, with `<bos>` in front and without its last token: `tgt_len` tokens.
     pub target: Vec<u32>,
-    /// Weights of the encoder's self-attention: `[1, n_heads, src_len, src_len]` each.
+    /// The encoder's self-attention: `[1, n_heads, src_len, src_len]` per layer.
     pub encoder: Vec<Tensor<B, 4>>,
-    /// Weights of the decoder's self-attention: `[1, n_heads, tgt_len, tgt_len]` each.
+    /// The decoder's self-attention: `[1, n_heads, tgt_len, tgt_len]` per layer.
     pub decoder: Vec<Tensor<B, 4>>,
-    /// Weights of the decoder's attention to the memory: `[1, n_heads, tgt_len, src_len]` each.
+    /// The decoder's cross-attention: `[1, n_heads, tgt_len, src_len]` per layer.
     pub cross: Vec<Tensor<B, 4>>,
 }
 
 impl<B: Backend> Transformer<B> {
-    /// The attention weights of a pair, in every layer and head.
+    /// The attention weights of a sentence pair, in every layer and head.
     ///
-    /// The target is read after `<bos>` and without its last token, so that its row t predicts token t.
+    /// The decoder reads `<bos>` and the target without its last token, so that row t predicts token t.
     ///
     /// # Errors
-    /// When the source is empty, or either is too long or holds a token that the model does not know.
+    /// When the source is empty, or either is too long or has a token outside its vocabulary.
     pub fn attention_maps(&self, pair: &SourceTarget) -> Result<AttentionMaps<B>, DecodeError> {
         let config = self.config();
         let [source, target] = pair.ended(config.special_tokens());

@@ -1,5 +1,4 @@
-//! The configuration of a Transformer: everything in which the paper's models and its
-//! descendants differ, checked once.
+//! The configuration of a Transformer: all choices in which the paper's models and their descendants differ.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +21,8 @@ use crate::special_tokens::SpecialTokens;
 /// The configuration of a [`Transformer`](crate::Transformer), or, without an encoder, of a
 /// [`LanguageModel`](crate::LanguageModel).
 ///
-/// A key that is missing in `config.json` has the value of the paper's base model (Table 3), which is the
-/// [`Default`]; its vocabularies are empty.
+/// The [`Default`], and the value of every key that is missing in `config.json`, is the paper's base model (Table 3),
+/// without vocabularies.
 ///
 /// ```
 /// use transformer_core::TransformerConfig;
@@ -44,18 +43,18 @@ use crate::special_tokens::SpecialTokens;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransformerConfig {
-    /// Entries of the source vocabulary; in a language model, of the only one.
+    /// Size of the source vocabulary; in a language model, of its only one.
     pub src_vocab_size: usize,
-    /// Entries of the target vocabulary.
+    /// Size of the target vocabulary.
     pub tgt_vocab_size: usize,
-    /// Width of the residual stream: 512.
+    /// Width of the residual stream (default: 512).
     pub d_model: usize,
-    /// Attention heads: 8.
+    /// Attention heads (default: 8).
     pub n_heads: usize,
-    /// Attention heads of the decoder's layers; `n_heads` when absent.
+    /// Attention heads in decoder layers; `n_heads` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_n_heads: Option<usize>,
-    /// Heads of keys and values, each of which serves a group of heads of queries; as many as these when absent.
+    /// Key/value heads, each shared by a group of query heads; as many as query heads when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n_kv_heads: Option<usize>,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
@@ -64,69 +63,68 @@ pub struct TransformerConfig {
     /// Width of a head's values; `d_model / n_heads` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub d_v: Option<usize>,
-    /// Inner width of the feed-forward network: 2048.
+    /// Inner width of the feed-forward network (default: 2048).
     pub d_ff: usize,
-    /// Inner width of the decoder's feed-forward networks; `d_ff` when absent.
+    /// Inner width of the feed-forward network in decoder layers; `d_ff` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_d_ff: Option<usize>,
-    /// Layers of the encoder: 6. With 0, the decoder alone is a language model.
+    /// Encoder layers (default: 6). With 0, the model is a decoder-only language model.
     pub n_encoder_layers: usize,
-    /// Layers of the decoder: 6.
+    /// Decoder layers (default: 6).
     pub n_decoder_layers: usize,
-    /// By what a position of the decoder reads the target before it: by self-attention, not by a recurrence.
+    /// How decoder layers mix the positions of the target (default: self-attention).
     #[serde(skip_serializing_if = "is_self_attention")]
     pub decoder_mixer: Mixer,
-    /// Placement of the norms: after the residual.
+    /// Placement of the norms (default: post-norm).
     pub norm: NormPlacement,
-    /// Whether each stack ends in one more layer normalisation. The paper's does not; a pre-norm
-    /// stack needs it.
+    /// Whether each stack ends with one more norm (default: no); a pre-norm stack needs it.
     pub final_norm: bool,
-    /// The kind of norm: layer normalisation by the variance. (The key is older than the other kinds.)
+    /// Kind of norm (default: layer normalisation by the variance).
     pub layer_norm: NormKind,
-    /// ε of layer normalisation: 1e-5.
+    /// ε of layer normalisation (default: 1e-5).
     pub layer_norm_eps: f64,
-    /// Kind of positional encoding: sinusoidal.
+    /// Kind of positional encoding (default: sinusoidal).
     pub positions: Positions,
-    /// Whether the attention projections have biases: no.
+    /// Whether the attention projections have biases (default: no).
     pub attention_bias: bool,
-    /// Whether scores of attention are divided by √d_k: yes.
+    /// Whether attention scores are divided by √d_k (default: yes).
     #[serde(skip_serializing_if = "bool::clone")]
     pub attention_scale: bool,
-    /// Whether the linear layers of the feed-forward network have biases: yes.
+    /// Whether the linear layers of the feed-forward network have biases (default: yes).
     #[serde(skip_serializing_if = "bool::clone")]
     pub feed_forward_bias: bool,
-    /// Whether the generator has a bias: no.
+    /// Whether the generator has a bias (default: no).
     pub generator_bias: bool,
-    /// Whether the generator's input is divided by √d_model: no.
+    /// Whether the generator's input is divided by √d_model (default: no).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub generator_scale: bool,
-    /// Whether embeddings are multiplied by √d_model: yes.
+    /// Whether embeddings are multiplied by √d_model (default: yes).
     pub embedding_scale: bool,
-    /// Whether the sum of embedding and position is normed before dropout, on each side: no.
+    /// Whether the sum of embedding and position is normalised before dropout, on both sides (default: no).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub embedding_norm: bool,
-    /// Which matrices are shared: all three.
+    /// Which matrices are shared (default: all three).
     pub tying: WeightTying,
-    /// Non-linearity of the feed-forward network: ReLU.
+    /// Non-linearity of the feed-forward network (default: ReLU).
     pub activation: Activation,
-    /// Whether the feed-forward network has a gate: no.
+    /// Whether the feed-forward network is gated (default: no).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gated: bool,
-    /// Dropout on sub-layer outputs and on the sum of embedding and position: 0.1.
+    /// Dropout on sub-layer outputs and on the sum of embedding and position (default: 0.1).
     pub dropout: f64,
-    /// Dropout on the attention weights: none.
+    /// Dropout on the attention weights (default: 0).
     pub attention_dropout: f64,
-    /// Dropout inside the feed-forward network: none.
+    /// Dropout inside the feed-forward network (default: 0).
     pub activation_dropout: f64,
-    /// Pads a batch; never attended to: 0.
+    /// Padding, which is never attended to (default: 0).
     pub pad_id: u32,
-    /// The decoder's first input: 1. It may be `pad_id` or `eos_id`: as the first token of a target it is attended
-    /// to in any case.
+    /// The decoder's first input (default: 1). It may equal `pad_id` or `eos_id`: the first token of a target is
+    /// attended to in any case.
     pub bos_id: u32,
-    /// Ends a sentence: 2.
+    /// The end of a sentence (default: 2).
     pub eos_id: u32,
-    /// Target tokens without a probability: decoding takes them out before the softmax, so that the others share all
-    /// of it. [`Transformer::forward`](crate::Transformer::forward) and the loss of training know all tokens.
+    /// Target tokens that decoding excludes before the softmax, so that their probability is 0.
+    /// [`Transformer::forward`](crate::Transformer::forward) and the training loss include them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded_tokens: Vec<u32>,
 }
@@ -180,7 +178,7 @@ impl Default for TransformerConfig {
 }
 
 impl TransformerConfig {
-    /// Whether the model is a decoder alone, a [`LanguageModel`](crate::LanguageModel).
+    /// Whether the model is decoder-only, a [`LanguageModel`](crate::LanguageModel).
     pub fn is_language_model(&self) -> bool {
         self.n_encoder_layers == 0
     }
@@ -195,22 +193,22 @@ impl TransformerConfig {
         self.d_v.unwrap_or_else(|| self.share_of_head())
     }
 
-    /// 0 without heads, which [`validate`](Self::validate) refuses.
+    /// The width of a head; 0 without heads, which [`validate`](Self::validate) rejects.
     fn share_of_head(&self) -> usize {
         self.d_model.checked_div(self.n_heads).unwrap_or(0)
     }
 
-    /// Attention heads of the decoder's layers.
+    /// Attention heads in decoder layers.
     pub fn decoder_n_heads(&self) -> usize {
         self.decoder_n_heads.unwrap_or(self.n_heads)
     }
 
-    /// Inner width of the feed-forward network of the decoder's layers.
+    /// Inner width of the feed-forward network in decoder layers.
     pub fn decoder_d_ff(&self) -> usize {
         self.decoder_d_ff.unwrap_or(self.d_ff)
     }
 
-    /// The longest sequence that the model accepts, or `None` where there is no limit.
+    /// The maximum sequence length; `None` if there is no limit.
     pub fn max_len(&self) -> Option<usize> {
         match self.positions {
             Positions::Learned { max_len } => Some(max_len),
@@ -218,13 +216,13 @@ impl TransformerConfig {
         }
     }
 
-    /// The encoder's stack.
+    /// The configuration of the encoder.
     pub fn encoder(&self) -> StackConfig {
         let layer = self.layer(self.n_heads, self.d_ff);
         self.stack(layer, self.n_encoder_layers, true)
     }
 
-    /// The decoder's stack, with attention to a memory unless the model is a language model.
+    /// The configuration of the decoder, with cross-attention unless the model is a language model.
     pub fn decoder(&self) -> StackConfig {
         let layer = LayerConfig {
             mixer: self.decoder_mixer,
@@ -270,26 +268,26 @@ impl TransformerConfig {
         }
     }
 
-    /// Every norm of the model.
+    /// The configuration of every norm of the model.
     pub(crate) fn norm_config(&self) -> NormConfig {
         NormConfig::new(self.d_model)
             .with_epsilon(self.layer_norm_eps)
             .with_kind(self.layer_norm)
     }
 
-    /// The embedding of a vocabulary of this size.
+    /// The configuration of the embedding for a vocabulary of this size.
     pub fn embedding(&self, vocab_size: usize) -> EmbeddingConfig {
         EmbeddingConfig::new(vocab_size, self.d_model)
             .with_scaled(self.embedding_scale)
             .with_tied(self.tying.ties_generator())
     }
 
-    /// The positional encoding of either side.
+    /// The configuration of the positional encoding of either side.
     pub fn positional_encoding(&self) -> PositionalEncodingConfig {
         PositionalEncodingConfig::new(self.d_model).with_positions(self.positions)
     }
 
-    /// The projection to logits.
+    /// The configuration of the projection to logits.
     pub fn generator(&self) -> GeneratorConfig {
         GeneratorConfig::new(self.d_model, self.tgt_vocab_size)
             .with_tied(self.tying.ties_generator())
@@ -306,7 +304,7 @@ impl TransformerConfig {
         }
     }
 
-    /// Trainable parameters of a model of this configuration, tied ones counted once.
+    /// Number of trainable parameters of a model with this configuration; tied ones count once.
     ///
     /// ```
     /// use transformer_core::TransformerConfig;
@@ -396,7 +394,7 @@ mod tests {
         );
         let same = TransformerConfig::base(100);
         assert_eq!(same.encoder().layer.with_memory(), same.decoder().layer);
-        // Each of six layers has two matrices and a bias of that width.
+        // Each of the six layers has two matrices and one bias of that width.
         let narrower = TransformerConfig {
             decoder_d_ff: Some(1024),
             ..same.clone()
@@ -466,7 +464,7 @@ mod tests {
                     positions: Positions::Rotary { base: 10_000.0 },
                     ..base.clone()
                 },
-                "`d_k` 1 is odd; `positions` that are rotary need an even width",
+                "`d_k` 1 is odd; rotary `positions` need an even head width",
             ),
             (
                 TransformerConfig {
@@ -584,7 +582,7 @@ mod tests {
                     decoder_n_heads: None,
                     ..pretrained()
                 },
-                "`d_model` 2 has one frequency",
+                "`d_model` 2 has a single frequency",
             ),
             (
                 TransformerConfig {
@@ -668,7 +666,7 @@ mod tests {
         }
     }
 
-    /// Only `validate` says what is wrong with it.
+    /// Only `validate` reports the error.
     #[test]
     fn a_config_without_heads_can_be_asked_for_its_sizes() {
         let config = TransformerConfig {

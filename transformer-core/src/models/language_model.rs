@@ -1,4 +1,4 @@
-//! A language model: the decoder alone.
+//! A decoder-only language model.
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
@@ -24,8 +24,7 @@ use crate::nn::stack::{Stack, StackOutput};
 use transformer_cpu::Threads;
 use transformer_kernels::AttentionWeights;
 
-/// The Transformer's decoder without a memory: each position predicts the next token from those
-/// before it.
+/// A decoder-only Transformer: each position predicts the next token from the tokens so far.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -46,7 +45,7 @@ use transformer_kernels::AttentionWeights;
 /// let tokens = Tensor::<NdArray, 2, Int>::from_data([[1, 8, 4]], &device);
 /// assert_eq!(model.forward(tokens).dims(), [1, 3, 100]);
 ///
-/// // Go on from two tokens.
+/// // Continue a prompt of two tokens.
 /// let hypotheses = greedy(&model, &[Request::prompt([8, 4])], MaxLength::Tokens(10))?;
 /// assert_eq!(hypotheses[0].tokens[..2], [8, 4]);
 /// # Ok(())
@@ -56,11 +55,11 @@ use transformer_kernels::AttentionWeights;
 pub struct LanguageModel<B: Backend> {
     /// Embedding of tokens.
     pub embedding: TokenEmbedding<B>,
-    /// Positions of tokens.
+    /// Positional encoding.
     pub positions: PositionalEncoding<B>,
-    /// The norm of embeddings and positions; `None` unless the configuration has it.
+    /// The norm after embeddings and positions; `None` unless configured.
     pub embedding_norm: Option<Norm<B>>,
-    /// The decoder stack, without a memory.
+    /// The decoder stack, without cross-attention.
     pub decoder: Stack<B, Layer<B>>,
     /// Projection to logits.
     pub generator: Generator<B>,
@@ -73,7 +72,7 @@ impl TransformerConfig {
     /// A language model with initial weights drawn from `seed`, the same on every backend.
     ///
     /// # Errors
-    /// When the configuration contradicts itself, or has an encoder.
+    /// When the configuration is invalid, or has an encoder.
     pub fn init_language_model<B: Backend>(
         &self,
         seed: u64,
@@ -132,7 +131,7 @@ impl<B: Backend> LanguageModel<B> {
         self.generate(self.decode(tokens))
     }
 
-    /// Reads a batch of sequences, each position attending to those before it.
+    /// Reads a batch of sequences, each position attending to itself and to the positions before it.
     ///
     /// # Shapes
     /// - tokens: `[batch, len]`, starting with `<bos>`
@@ -149,15 +148,15 @@ impl<B: Backend> LanguageModel<B> {
         self.decoder.forward(self.embed(tokens, 0), &at).hidden
     }
 
-    /// An empty cache, for decoding this many sequences step by step.
+    /// An empty cache, for decoding `sequences` sequences step by step.
     pub fn start_decoding(&self, sequences: usize) -> Cache<B, LayerState<B>> {
         self.decoder.start(None, sequences)
     }
 
-    /// Reads the tokens after those in the cache: one, several, or all.
+    /// Reads the tokens that follow those in the cache: one or more per row.
     ///
     /// # Shapes
-    /// - tokens: `[rows, new_len]`, one or more rows for each sequence, those of a sequence together
+    /// - tokens: `[rows, new_len]`, one or more rows per sequence; the rows of a sequence are adjacent
     /// - output: see [`StackOutput`], for the new tokens only, with `batch` = rows
     ///
     /// # Panics
@@ -174,7 +173,7 @@ impl<B: Backend> LanguageModel<B> {
         self.decoder.next(tokens, x, cache, special_tokens, weights)
     }
 
-    /// The decoder's input: tokens at the positions from `first` on.
+    /// The decoder's input for tokens at the positions from `first` on.
     fn embed(&self, tokens: Tensor<B, 2, Int>, first: usize) -> Tensor<B, 3> {
         let x = self.embedding.forward(tokens);
         let x = self.positions.forward(x, first);
@@ -185,10 +184,10 @@ impl<B: Backend> LanguageModel<B> {
         self.dropout.forward(x)
     }
 
-    /// Logits of the next token, from the decoder's output at all positions or at chosen ones.
+    /// Logits of the next token, from the decoder's output at all positions or at selected ones.
     ///
     /// # Shapes
-    /// - hidden: `[.., d_model]`, such as `[batch, len, d_model]`, or chosen rows `[rows, d_model]`
+    /// - hidden: `[.., d_model]`, such as `[batch, len, d_model]`, or selected rows `[rows, d_model]`
     /// - output: `[.., vocab_size]`
     ///
     /// # Panics

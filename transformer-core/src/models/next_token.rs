@@ -1,4 +1,4 @@
-//! The Transformer in decoding: from sources to the log-probabilities of next tokens.
+//! [`NextToken`] for the encoder–decoder: from sources to the log-probabilities of next tokens.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};

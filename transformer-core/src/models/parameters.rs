@@ -4,8 +4,8 @@ use crate::models::config::TransformerConfig;
 use crate::nn::parameters::{Parameter, linear_parameters, within};
 
 impl TransformerConfig {
-    /// The path of each parameter in a model of this configuration, as `model.safetensors` has it, and its shape; tied
-    /// ones once. The model need not be built.
+    /// The path, as in `model.safetensors`, and the shape of every parameter of a model with this configuration. Tied
+    /// parameters are listed once; no model is built.
     ///
     /// ```
     /// use transformer_core::TransformerConfig;
@@ -18,7 +18,7 @@ impl TransformerConfig {
         self.parameters(usize::MAX)
     }
 
-    /// The parameters of the model; of each stack, those of at most `max_layers` layers.
+    /// The parameters of the model, including those of at most `max_layers` layers per stack.
     pub(crate) fn parameters(&self, max_layers: usize) -> Vec<Parameter> {
         let mut parameters = self.parameters_outside_stacks();
         if !self.is_language_model() {
@@ -28,7 +28,7 @@ impl TransformerConfig {
         parameters
     }
 
-    /// The parameters of the model that are in no stack.
+    /// The parameters outside the stacks.
     fn parameters_outside_stacks(&self) -> Vec<Parameter> {
         let mut parameters = match self.is_language_model() {
             true => self.side_parameters("", self.tgt_vocab_size, true),
@@ -48,7 +48,7 @@ impl TransformerConfig {
         parameters
     }
 
-    /// Embedding, positions and norm of one side, whose names begin with a prefix.
+    /// Embedding, positions and norm of one side, with names that begin with `side`.
     fn side_parameters(
         &self,
         side: &str,
@@ -83,7 +83,7 @@ mod tests {
     use burn_ndarray::NdArray;
     use burn_store::ModuleSnapshot;
 
-    /// The parameters of a model that is built.
+    /// The parameters of a built model.
     fn built(config: &TransformerConfig) -> Vec<Parameter> {
         let model = config
             .init_from::<NdArray>(&mut WeightInit::zeros(), &Default::default())

@@ -1,4 +1,4 @@
-//! The precision of products in training.
+//! The precision of matrix multiplications in training.
 
 use burn::tensor::backend::Backend;
 
@@ -14,13 +14,13 @@ use crate::nn::self_attention::SelfAttention;
 use crate::nn::stack::Stack;
 use transformer_kernels::ProductPrecision;
 
-/// Layers, and models made of them, whose products in training can have another precision than f32.
+/// Layers and models whose matrix multiplications in training can have another precision than f32.
 ///
-/// The precision applies to the forward and backward pass where gradients are taken; elsewhere, as in decoding,
-/// products are in f32. Parameters are in f32 in either case, and the precision is not saved. Layers and models
-/// that are built or loaded have [`ProductPrecision::F32`].
+/// The precision applies to the forward and backward pass where gradients are computed; elsewhere, as in decoding,
+/// matrix multiplications are in f32. Parameters are always in f32. The precision is not saved: newly built or loaded
+/// layers and models have [`ProductPrecision::F32`].
 ///
-/// The trainer of `transformer-train` sets it. A model of your own hands it on to its layers:
+/// The trainer of `transformer-train` sets it. A model of your own passes it to its layers:
 ///
 /// ```
 /// use burn::module::Module;
@@ -42,7 +42,7 @@ use transformer_kernels::ProductPrecision;
 /// }
 /// ```
 pub trait MixedPrecision {
-    /// Sets the precision of all products.
+    /// Sets the precision of all matrix multiplications.
     fn set_precision(&mut self, precision: ProductPrecision);
 }
 
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::models::config::TransformerConfig;
 
-    /// How often the fields of a module have each precision.
+    /// The number of fields with each precision, F32 and Bf16.
     fn precisions(module: &impl std::fmt::Debug) -> [usize; 2] {
         let fields = format!("{module:?}");
         ["precision: F32", "precision: Bf16"].map(|field| fields.matches(field).count())

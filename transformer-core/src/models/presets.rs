@@ -1,4 +1,4 @@
-//! The named models: the paper's, and those of the reference systems.
+//! Presets: the paper's models, and those of the reference systems.
 
 use crate::models::config::TransformerConfig;
 use crate::models::tying::WeightTying;
@@ -11,7 +11,7 @@ use crate::nn::sublayer::NormPlacement;
 pub enum Table3 {
     /// Row A: heads, with `d_k = d_v = d_model / n_heads` (the paper tries 1, 4, 16 and 32).
     Heads(usize),
-    /// Row B: width of queries and keys, `d_v` staying 64 (16 and 32).
+    /// Row B: width of queries and keys, with `d_v` still 64 (16 and 32).
     KeySize(usize),
     /// Row C: layers of each stack (2, 4 and 8).
     Layers(usize),
@@ -21,12 +21,12 @@ pub enum Table3 {
     FeedForward(usize),
     /// Row D: residual dropout in hundredths (0 and 20).
     DropoutPercent(u8),
-    /// Row E: learned positions, this many.
+    /// Row E: number of learned positions.
     LearnedPositions(usize),
 }
 
 impl TransformerConfig {
-    /// The paper's base model (Table 3): 65 M parameters with its 37 000 shared pieces.
+    /// The paper's base model (Table 3): 65 M parameters with its shared vocabulary of 37 000 pieces.
     pub fn base(vocab_size: usize) -> Self {
         Self {
             src_vocab_size: vocab_size,
@@ -35,7 +35,7 @@ impl TransformerConfig {
         }
     }
 
-    /// A language model: the decoder of the paper's base model alone, with its embedding and its generator tied.
+    /// A language model: the decoder of the paper's base model, with embedding and generator tied.
     pub fn language_model(vocab_size: usize) -> Self {
         Self {
             n_encoder_layers: 0,
@@ -44,7 +44,7 @@ impl TransformerConfig {
         }
     }
 
-    /// The paper's big model (Table 3): 213 M parameters with its 37 000 shared pieces.
+    /// The paper's big model (Table 3): 213 M parameters with its shared vocabulary of 37 000 pieces.
     pub fn big(vocab_size: usize) -> Self {
         Self {
             d_model: 1024,
@@ -82,8 +82,8 @@ impl TransformerConfig {
         }
     }
 
-    /// The reference system notebook-mini: two post-norm layers, one embedding for source and
-    /// target, not scaled, no dropout.
+    /// The reference system notebook-mini: two post-norm layers per stack, a shared embedding for source and target
+    /// that is not scaled, no dropout.
     pub fn notebook_mini(vocab_size: usize) -> Self {
         Self {
             d_model: 128,
@@ -99,8 +99,8 @@ impl TransformerConfig {
         }
     }
 
-    /// The reference system paper-readme: the base model, untied, with a final norm on each
-    /// stack and dropout on the attention weights and inside the feed-forward network too.
+    /// The reference system paper-readme: the base model without tied weights, with a final norm on each stack, and
+    /// with dropout also on the attention weights and inside the feed-forward network.
     pub fn paper_readme(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
         Self {
             src_vocab_size,
@@ -113,7 +113,7 @@ impl TransformerConfig {
         }
     }
 
-    /// The reference system prenorm-notebook: two pre-norm layers of width 64.
+    /// The reference system prenorm-notebook: two pre-norm layers of width 64 per stack.
     pub fn prenorm_notebook(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
         Self {
             src_vocab_size,
@@ -133,8 +133,8 @@ impl TransformerConfig {
         }
     }
 
-    /// The reference system learned-positions: the base model with learned positions, as many
-    /// inner as outer features in the feed-forward network, and dropout 0.2.
+    /// The reference system learned-positions: the base model with learned positions, `d_ff = d_model`, and dropout
+    /// 0.2.
     pub fn learned_positions(src_vocab_size: usize, tgt_vocab_size: usize, max_len: usize) -> Self {
         Self {
             src_vocab_size,
@@ -150,9 +150,9 @@ impl TransformerConfig {
         }
     }
 
-    /// The base model as PyTorch's `torch.nn.Transformer` builds it, inside the model of PyTorch's
-    /// translation tutorial: biases everywhere, a final norm on each stack, dropout on the
-    /// attention weights and inside the feed-forward network too, nothing tied.
+    /// The base model with PyTorch's `torch.nn.Transformer`, as in PyTorch's translation tutorial: biases everywhere, a
+    /// final norm on each stack, dropout also on the attention weights and inside the feed-forward network, no tied
+    /// weights.
     pub fn torch_nn(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
         Self {
             attention_bias: true,
@@ -161,8 +161,8 @@ impl TransformerConfig {
         }
     }
 
-    /// The base model as The Annotated Transformer builds it: that of
-    /// [`torch_nn`](Self::torch_nn), pre-norm, with a layer normalisation of its own.
+    /// The base model of The Annotated Transformer: [`torch_nn`](Self::torch_nn) with pre-norm and another formula of
+    /// layer normalisation.
     pub fn annotated(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
         Self {
             norm: NormPlacement::Pre,

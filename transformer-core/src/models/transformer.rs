@@ -20,20 +20,20 @@ use crate::nn::stack::{Memory, Stack, StackOutput};
 use transformer_kernels::AttentionWeights;
 use transformer_kernels::Mask;
 
-/// A memory, and the attention weights that led to it.
+/// The encoder's output, with attention weights if requested.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Encoded<B: Backend> {
     /// The encoder's output.
     pub memory: Memory<B>,
-    /// Each layer's attention weights, `[batch, n_heads, src_len, src_len]`; empty unless asked for.
+    /// Each layer's attention weights, `[batch, n_heads, src_len, src_len]`; empty unless requested.
     pub self_attention: Vec<Tensor<B, 4>>,
 }
 
 /// The encoder–decoder Transformer (§3).
 ///
-/// No position attends to tokens that are the configuration's `pad_id`, so that a row has the same
-/// output in a batch and alone. The first token of a target is attended to even if `bos_id` is `pad_id`.
+/// No position attends to padding (`pad_id`), so that a sentence has the same output in a batch as alone. The first
+/// token of a target is attended to even if `bos_id` is `pad_id`.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -55,15 +55,15 @@ pub struct Encoded<B: Backend> {
 pub struct Transformer<B: Backend> {
     /// Embedding of source tokens, and of target tokens if they are tied.
     pub src_embedding: TokenEmbedding<B>,
-    /// Embedding of target tokens; `None` if it is the source's.
+    /// Embedding of target tokens; `None` if tied to the source's.
     pub tgt_embedding: Option<TokenEmbedding<B>>,
     /// Positions of the source, and of the target unless they are learned.
     pub src_positions: PositionalEncoding<B>,
     /// Learned positions of the target; `None` if positions are fixed.
     pub tgt_positions: Option<PositionalEncoding<B>>,
-    /// The norm of the source's embeddings and positions; `None` unless the configuration has it.
+    /// The norm after the source's embeddings and positions; `None` unless configured.
     pub src_embedding_norm: Option<Norm<B>>,
-    /// The norm of the target's embeddings and positions; `None` unless the configuration has it.
+    /// The norm after the target's embeddings and positions; `None` unless configured.
     pub tgt_embedding_norm: Option<Norm<B>>,
     /// The encoder stack.
     pub encoder: Stack<B, Layer<B>>,
@@ -80,7 +80,7 @@ impl TransformerConfig {
     /// A model with initial weights drawn from `seed`, the same on every backend.
     ///
     /// # Errors
-    /// When the configuration contradicts itself, or has no encoder.
+    /// When the configuration is invalid, or has no encoder.
     pub fn init<B: Backend>(
         &self,
         seed: u64,
@@ -147,8 +147,8 @@ impl<B: Backend> Transformer<B> {
     /// - output: `[batch, src_len, d_model]` and its padding
     ///
     /// # Panics
-    /// When `src_len` exceeds the model's learned positions. Tokens outside the vocabulary are not
-    /// checked here: the backend may panic.
+    /// When `src_len` exceeds the model's learned positions. The backend may panic on tokens outside the vocabulary,
+    /// which are not checked here.
     pub fn encode(&self, src: Tensor<B, 2, Int>) -> Memory<B> {
         self.encode_with(src, AttentionWeights::Discard).memory
     }
@@ -183,7 +183,7 @@ impl<B: Backend> Transformer<B> {
         }
     }
 
-    /// Reads a batch of targets, each position attending to the memory and the positions before it.
+    /// Reads a batch of targets, each position attending to the memory, to itself and to the positions before it.
     ///
     /// # Shapes
     /// - tgt: `[batch, tgt_len]`, starting with `<bos>`
@@ -204,16 +204,16 @@ impl<B: Backend> Transformer<B> {
         self.decoder.forward(self.embed_target(tgt, 0), &at).hidden
     }
 
-    /// An empty cache, for decoding step by step.
+    /// An empty cache, for decoding targets of the memory step by step.
     pub fn start_decoding(&self, memory: &Memory<B>) -> Cache<B, LayerState<B>> {
         let [sources, _] = memory.padding.dims();
         self.decoder.start(Some(memory), sources)
     }
 
-    /// Reads the target tokens after those in the cache: one, several, or all.
+    /// Reads the target tokens that follow those in the cache: one or more per row.
     ///
     /// # Shapes
-    /// - tgt: `[rows, new_len]`, one or more rows for each source, those of a source together
+    /// - tgt: `[rows, new_len]`, one or more rows per source; the rows of a source are adjacent
     /// - output: see [`StackOutput`], for the new tokens only, with `batch` = rows
     ///
     /// # Panics
@@ -230,14 +230,14 @@ impl<B: Backend> Transformer<B> {
         self.decoder.next(tgt, x, cache, special_tokens, weights)
     }
 
-    /// The decoder's input: target tokens at the positions from `first` on.
+    /// The decoder's input for target tokens at the positions from `first` on.
     fn embed_target(&self, tgt: Tensor<B, 2, Int>, first: usize) -> Tensor<B, 3> {
         let positions = self.tgt_positions.as_ref().unwrap_or(&self.src_positions);
         let x = positions.forward(self.target_embedding().forward(tgt), first);
         self.enter(x, self.tgt_embedding_norm.as_ref())
     }
 
-    /// The sum of embeddings and positions as a stack reads it: normed if there is a norm, then dropped out.
+    /// Applies the embedding norm, if there is one, and dropout to the sum of embeddings and positions.
     fn enter(&self, x: Tensor<B, 3>, norm: Option<&Norm<B>>) -> Tensor<B, 3> {
         let x = match norm {
             Some(norm) => norm.forward(x),
@@ -246,10 +246,10 @@ impl<B: Backend> Transformer<B> {
         self.dropout.forward(x)
     }
 
-    /// Logits of the next token, from the decoder's output at all positions or at chosen ones.
+    /// Logits of the next token, from the decoder's output at all positions or at selected ones.
     ///
     /// # Shapes
-    /// - hidden: `[.., d_model]`, such as `[batch, tgt_len, d_model]`, or chosen rows `[rows, d_model]`
+    /// - hidden: `[.., d_model]`, such as `[batch, tgt_len, d_model]`, or selected rows `[rows, d_model]`
     /// - output: `[.., tgt_vocab_size]`
     ///
     /// # Panics

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 pub enum WeightTying {
     /// No matrix is shared.
     None,
-    /// Source and target embeddings are one.
+    /// Source and target share one embedding.
     SourceTarget,
-    /// Target embedding and generator are one.
+    /// Target embedding and generator share one matrix.
     TargetGenerator,
-    /// All three are one, as in the paper.
+    /// All three are shared, as in the paper.
     All,
 }
 

@@ -1,4 +1,4 @@
-//! The checks of a model's configuration.
+//! Validation of a model's configuration.
 
 use crate::models::config::TransformerConfig;
 use crate::nn::attention::check_groups;
@@ -6,10 +6,10 @@ use crate::nn::error::{ConfigError, check_sizes};
 use crate::nn::layer::Mixer;
 
 impl TransformerConfig {
-    /// Checks that the configuration describes a model.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first contradiction found, with its numbers.
+    /// The first invalid value or contradiction.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_sizes()?;
         let heads = [

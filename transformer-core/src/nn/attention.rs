@@ -13,8 +13,8 @@ use transformer_kernels::{self as ops, Heads};
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).
 ///
-/// A blocked key has weight exactly zero; a query whose every key is blocked has output zero.
-/// Dropout is applied to the weights, and only where gradients are taken.
+/// A blocked key has weight exactly zero; a query with all keys blocked has output zero. Dropout applies to the
+/// weights, and only where gradients are computed.
 ///
 /// # Shapes
 /// - query: `[batch, n_heads, query_len, d_k]`
@@ -31,8 +31,8 @@ use transformer_kernels::{self as ops, Heads};
 /// use burn::tensor::Tensor;
 /// use transformer_core::nn::{Dropout, scaled_dot_product_attention};
 ///
-/// // One query, two keys, d_k = 1: the scores are 2·ln 3 and 0·ln 3 over √1 once the second key is
-/// // zero, so the weights are 9/10 and 1/10 and the output 0.9 · 10 + 0.1 · 20 = 11.
+/// // One query, 2, and two keys, ln 3 and 0, with d_k = 1: the scores are 2 · ln 3 and 0, so the
+/// // weights are 9/10 and 1/10, and the output is 0.9 · 10 + 0.1 · 20 = 11.
 /// let device = Default::default();
 /// let query = Tensor::<NdArray, 4>::from_data([[[[2.0]]]], &device);
 /// let key = Tensor::from_data([[[[3.0_f32.ln()], [0.0]]]], &device);
@@ -59,8 +59,7 @@ pub fn scaled_dot_product_attention<B: Backend>(
 pub struct AttentionOutput<B: Backend> {
     /// `[batch, query_len, d_model]`
     pub output: Tensor<B, 3>,
-    /// The weights of every head, before dropout: `[batch, n_heads, query_len, key_len]`; `None`
-    /// unless asked for.
+    /// The weights of every head, before dropout: `[batch, n_heads, query_len, key_len]`; `None` unless requested.
     pub weights: Option<Tensor<B, 4>>,
 }
 
@@ -72,7 +71,7 @@ pub struct AttentionConfig {
     pub d_model: usize,
     /// Attention heads.
     pub n_heads: usize,
-    /// Heads of keys and values, each of which serves `n_heads / n_kv_heads` neighbours (grouped-query attention; Ainslie
+    /// Key/value heads, each shared by `n_heads / n_kv_heads` consecutive query heads (grouped-query attention; Ainslie
     /// et al., 2023); `n_heads` when absent.
     #[config(default = "None")]
     pub n_kv_heads: Option<usize>,
@@ -88,20 +87,20 @@ pub struct AttentionConfig {
     /// Dropout on the attention weights.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// Whether scores are divided by √d_k, as in the paper; T5's are not.
+    /// Whether scores are divided by √d_k, as in the paper but not in T5.
     #[config(default = true)]
     pub scaled: bool,
-    /// The base of rotary positions in a [`SelfAttention`](crate::nn::SelfAttention), see [`Rotary`](crate::nn::Rotary); absent: it
-    /// knows no positions.
+    /// The base of rotary positions in a [`SelfAttention`](crate::nn::SelfAttention), see
+    /// [`Rotary`](crate::nn::Rotary); no rotary positions when absent.
     #[config(default = "None")]
     pub rotary_base: Option<f64>,
 }
 
 impl AttentionConfig {
-    /// Checks that the configuration describes an attention.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first contradiction found, with its values.
+    /// The first invalid value or contradiction.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Self {
             d_model, n_heads, ..
@@ -139,7 +138,7 @@ impl AttentionConfig {
         self.heads()
     }
 
-    /// Number and widths of the heads; widths of zero without heads.
+    /// Number and widths of the heads; the widths are 0 without heads.
     pub(crate) fn heads(&self) -> Heads {
         let share = self.d_model.checked_div(self.n_heads).unwrap_or(0);
         Heads {
@@ -149,7 +148,7 @@ impl AttentionConfig {
         }
     }
 
-    /// Number and widths of the heads of keys and values.
+    /// Number and widths of the key/value heads.
     pub(crate) fn key_value_heads(&self) -> Heads {
         let heads = self.heads();
         Heads {
@@ -158,7 +157,7 @@ impl AttentionConfig {
         }
     }
 
-    /// Widths of the queries, of the keys and of the values of all heads.
+    /// Widths of the queries, keys and values of all heads together.
     pub(crate) fn widths(&self) -> [usize; 3] {
         let (heads, key_value) = (self.heads(), self.key_value_heads());
         [
@@ -168,7 +167,7 @@ impl AttentionConfig {
         ]
     }
 
-    /// Width of all heads' weighted sums of values.
+    /// Width of the concatenated outputs of all heads.
     pub(crate) fn width_of_sums(&self) -> usize {
         let heads = self.heads();
         heads.n_heads * heads.d_v
@@ -200,7 +199,7 @@ impl AttentionConfig {
     }
 }
 
-/// Checks that each head of keys and values serves as many heads of queries, whose number has a key.
+/// Checks that the key/value heads divide the query heads, whose configuration key is `key`.
 pub(crate) fn check_groups(
     key: &'static str,
     n_heads: usize,

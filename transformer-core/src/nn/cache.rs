@@ -1,4 +1,4 @@
-//! The state of reading sequences step by step: keys and values of the positions so far.
+//! The key/value cache, for reading sequences step by step.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
@@ -20,7 +20,8 @@ pub struct KeyValue<B: Backend> {
 }
 
 impl<B: Backend> KeyValue<B> {
-    /// Splits rows that hold the keys of all heads from a column on, and then the values; contiguous in memory.
+    /// Splits rows that hold, from `column` on, the keys of all heads and then the values. The result is contiguous in
+    /// memory.
     ///
     /// # Shapes
     /// - rows: `[batch, len, column + n_heads · (d_k + d_v)]`
@@ -32,7 +33,7 @@ impl<B: Backend> KeyValue<B> {
         }
     }
 
-    /// These, then those of the positions after them.
+    /// Appends the keys and values of the next positions.
     pub(crate) fn followed_by(self, next: Self) -> Self {
         Self {
             key: Tensor::cat(vec![self.key, next.key], 2),
@@ -57,11 +58,11 @@ fn contiguous<B: Backend>(tensor: Tensor<B, 4>) -> Tensor<B, 4> {
 /// The state of a [`Layer`](crate::nn::Layer).
 #[derive(Debug, Clone)]
 pub struct LayerState<B: Backend> {
-    /// Keys and values of the memory, of each source; `None` in a layer without one.
+    /// Keys and values of the memory, per source; `None` in a layer without cross-attention.
     pub memory: Option<KeyValue<B>>,
-    /// Keys and values of the positions so far, of each row; `None` before the first.
+    /// Keys and values of the positions so far, per row; `None` before the first position.
     pub rows: Option<KeyValue<B>>,
-    /// The state of a recurrence, of each row, `[rows, d_model]`; `None` before the first position, and in a layer with
+    /// The state of a recurrence, `[rows, d_model]`; `None` before the first position, and in a layer with
     /// self-attention.
     pub recurrent: Option<Tensor<B, 2>>,
 }
@@ -90,20 +91,20 @@ impl<B: Backend> BlockState<B> for LayerState<B> {
     }
 }
 
-/// The state of a [`Stack`](crate::nn::Stack) between calls of [`Stack::next`](crate::nn::Stack::next): with it, each token's
-/// keys and values are computed once.
+/// The state of a [`Stack`](crate::nn::Stack) between calls of [`Stack::next`](crate::nn::Stack::next), so that the
+/// keys and values of each token are computed only once.
 ///
-/// A row is a target. A source may have several, as in beam search; they attend to one memory, which is kept once for
-/// each source.
+/// A row is a target. A source may have several, as in beam search; they share its memory, which is stored once.
 ///
-/// The cache belongs to the caller, so that one model serves any number of decodings at a time.
+/// The cache belongs to the caller, so that one model can serve any number of concurrent decodings.
 #[derive(Debug, Clone)]
 pub struct Cache<B: Backend, S> {
     pub(crate) layers: Vec<S>,
     sources: usize,
     /// The memory's padding, `[sources, src_len]`, `true` = blocked, and its mask.
     memory: Option<(Tensor<B, 2, Bool>, Mask<B>)>,
-    /// The tokens of each row so far, `[rows, len]`, whose padding is not attended to; `None` before the first.
+    /// The tokens of each row so far, `[rows, len]`, from which the padding mask is computed; `None` before the first
+    /// token.
     tokens: Option<Tensor<B, 2, Int>>,
 }
 
@@ -112,7 +113,7 @@ impl<B: Backend, S> Cache<B, S> {
         let memory = memory.map(|memory| {
             let padding = memory.padding.clone();
             let [found, _] = padding.dims();
-            assert_eq!(found, sources, "sources of the memory");
+            assert_eq!(found, sources, "sources of the memory and of the cache");
             (padding.clone(), Mask::padding(padding))
         });
         Self {
@@ -123,7 +124,7 @@ impl<B: Backend, S> Cache<B, S> {
         }
     }
 
-    /// Number of tokens of each row in the cache.
+    /// Number of tokens per row.
     pub fn len(&self) -> usize {
         self.tokens.as_ref().map_or(0, |tokens| tokens.dims()[1])
     }
@@ -133,19 +134,19 @@ impl<B: Backend, S> Cache<B, S> {
         self.tokens.is_none()
     }
 
-    /// Number of sources in the cache.
+    /// Number of sources.
     pub fn sources(&self) -> usize {
         self.sources
     }
 
-    /// Number of rows in the cache, the same for each source.
+    /// Number of rows, the same for every source.
     pub fn rows(&self) -> usize {
         self.tokens
             .as_ref()
             .map_or(self.sources, |tokens| tokens.dims()[0])
     }
 
-    /// Records the next tokens, and returns the mask of all positions so far.
+    /// Appends the next tokens, and returns the mask over all positions so far.
     ///
     /// # Shapes
     /// - next: `[rows, new_len]`
@@ -155,12 +156,12 @@ impl<B: Backend, S> Cache<B, S> {
         special_tokens: SpecialTokens,
     ) -> Mask<B> {
         let [rows, new_len] = next.dims();
-        assert!(new_len > 0, "no token to read");
+        assert!(new_len > 0, "at least one new token is needed");
         let fits = match self.is_empty() {
             true => rows.is_multiple_of(self.sources),
             false => rows == self.rows(),
         };
-        assert!(fits, "targets and sources must pair up");
+        assert!(fits, "the number of targets does not match the cache");
         let tokens = match self.tokens.take() {
             None => with_start(next, special_tokens),
             Some(tokens) => Tensor::cat(vec![tokens, next], 1),
@@ -169,18 +170,18 @@ impl<B: Backend, S> Cache<B, S> {
         Mask::causal_padding(new_len, padding_positions(tokens, special_tokens.pad))
     }
 
-    /// Blocks the source's padding; `None` without a memory.
+    /// The mask of the sources' padding; `None` without a memory.
     pub(crate) fn memory_mask(&self) -> Option<Mask<B>> {
         self.memory.as_ref().map(|(_, mask)| mask.clone())
     }
 }
 
 impl<B: Backend, S: BlockState<B>> Cache<B, S> {
-    /// Keeps the given sources, in the given order, and the given rows: the same number of each source, those of a
-    /// source together. Indices may repeat.
+    /// Selects the given sources and rows, in the given order. Every source has the same number of rows, and the rows
+    /// of a source are adjacent. Indices may repeat.
     ///
     /// # Panics
-    /// When no source is given, an index is out of range, or a row is not one of its source.
+    /// When no source is given, an index is out of range, or a row does not belong to its source.
     pub fn select(&mut self, sources: &[usize], rows: &[usize]) {
         assert!(!sources.is_empty(), "no source to keep");
         let (old, new) = (self.rows() / self.sources, rows.len() / sources.len());

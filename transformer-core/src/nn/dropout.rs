@@ -6,8 +6,8 @@ use burn::tensor::backend::Backend;
 
 use transformer_kernels as ops;
 
-/// Where gradients are taken, sets each entry to zero with probability `p` and divides the others by
-/// `1 - p`; elsewhere it is the identity (§5.4).
+/// Dropout (§5.4): where gradients are computed, sets each element to zero with probability `p` and divides the others
+/// by `1 - p`; the identity elsewhere.
 #[derive(Module, Clone, Debug)]
 pub struct Dropout {
     p: f64,
@@ -19,12 +19,15 @@ impl Dropout {
     /// # Panics
     /// When `p` is not in [0, 1).
     pub fn new(p: f64) -> Self {
-        assert!((0.0..1.0).contains(&p), "a dropout of {p} is not in [0, 1)");
+        assert!(
+            (0.0..1.0).contains(&p),
+            "dropout probability {p} is not in [0, 1)"
+        );
         Self { p }
     }
 
-    /// The probability with which entries of `x` are dropped: zero where no gradients are taken. For
-    /// operations with a dropout of their own, such as [`ops::attention`].
+    /// The probability with which elements of `x` are dropped; zero where no gradients are computed. For operations
+    /// that apply dropout themselves, such as [`ops::attention`].
     pub fn probability<B: Backend, const D: usize>(&self, x: &Tensor<B, D>) -> f64 {
         if B::ad_enabled(&x.device()) {
             self.p
@@ -33,10 +36,10 @@ impl Dropout {
         }
     }
 
-    /// Drops entries.
+    /// Applies dropout.
     ///
     /// # Shapes
-    /// - x and output: any one shape
+    /// - x and output: any shape, the same for both
     pub fn forward<B: Backend, const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let p = self.probability(&x);
         ops::dropout(x, p)
@@ -45,7 +48,7 @@ impl Dropout {
     /// `residual + dropout(x)`.
     ///
     /// # Shapes
-    /// - residual, x and output: any one shape
+    /// - residual, x and output: any shape, the same for all
     ///
     /// # Panics
     /// When the shapes differ.

@@ -16,16 +16,16 @@ pub struct EmbeddingConfig {
     pub vocab_size: usize,
     /// Width of a token's vector.
     pub d_model: usize,
-    /// Whether vectors are multiplied by √d_model, as the paper's are.
+    /// Whether vectors are multiplied by √d_model, as in the paper.
     #[config(default = true)]
     pub scaled: bool,
-    /// Whether the [`Generator`](crate::nn::Generator) uses the vectors, too, and so needs small ones.
+    /// Whether the [`Generator`](crate::nn::Generator) shares the vectors, which then start small.
     #[config(default = false)]
     pub tied: bool,
 }
 
 impl EmbeddingConfig {
-    /// An embedding with vectors drawn from the backend's generator.
+    /// An embedding with vectors drawn from the backend's random number generator.
     ///
     /// # Panics
     /// When a size is zero.
@@ -35,8 +35,8 @@ impl EmbeddingConfig {
 
     /// An embedding with vectors from `init`.
     ///
-    /// Entries are `N(0, 1/d_model)` if they are scaled or used by the generator too, `N(0, 1)`
-    /// otherwise: the input of the stack has unit variance, and the first logits are small.
+    /// Elements are `N(0, 1/d_model)` if they are scaled or shared with the generator, `N(0, 1)` otherwise: the input
+    /// of the stack has unit variance, and the first logits are small.
     ///
     /// # Panics
     /// As [`init`](Self::init).
@@ -57,8 +57,7 @@ impl EmbeddingConfig {
     }
 }
 
-/// A table of learned vectors, one per entry of a vocabulary, multiplied by √d_model when looked up
-/// (§3.4).
+/// A table of learned vectors, one per entry of a vocabulary, multiplied by √d_model when looked up, if scaled (§3.4).
 #[derive(Module, Debug)]
 pub struct TokenEmbedding<B: Backend> {
     /// `[vocab_size, d_model]`
@@ -67,14 +66,14 @@ pub struct TokenEmbedding<B: Backend> {
 }
 
 impl<B: Backend> TokenEmbedding<B> {
-    /// Looks tokens up.
+    /// Looks up the vectors of tokens.
     ///
     /// # Shapes
     /// - tokens: `[batch, len]`
     /// - output: `[batch, len, d_model]`
     ///
     /// # Panics
-    /// Tokens outside the vocabulary are not checked here: the backend may panic.
+    /// The backend may panic on tokens outside the vocabulary, which are not checked here.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let weight = self.weight.val();
         let [_, d_model] = weight.dims();

@@ -1,8 +1,8 @@
-//! Configurations that contradict themselves, and the checks that they share.
+//! Errors of configurations, and the checks that layers share.
 
 use std::fmt;
 
-/// A [`TransformerConfig`](crate::TransformerConfig) that contradicts itself.
+/// An invalid [`TransformerConfig`](crate::TransformerConfig).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -11,7 +11,7 @@ pub enum ConfigError {
         /// The configuration key.
         key: &'static str,
     },
-    /// The heads cannot share `d_model` evenly and no `d_k` or `d_v` is given.
+    /// `d_model` is not divisible by the number of heads, and `d_k` or `d_v` is absent.
     HeadsDoNotDivide {
         /// Width of the model.
         d_model: usize,
@@ -20,16 +20,16 @@ pub enum ConfigError {
         /// Number of attention heads.
         n_heads: usize,
     },
-    /// The heads of keys and values cannot share the heads of queries evenly.
+    /// The number of query heads is not divisible by the number of key/value heads.
     Groups {
-        /// The configuration key of the heads of queries.
+        /// The configuration key of the query heads.
         key: &'static str,
-        /// Number of heads of queries.
+        /// Number of query heads.
         n_heads: usize,
-        /// Number of heads of keys and values.
+        /// Number of key/value heads.
         n_kv_heads: usize,
     },
-    /// A part of a layer that is made for another width than its self-attention.
+    /// A part of a layer whose width differs from the self-attention's.
     OtherWidth {
         /// The part.
         part: &'static str,
@@ -38,62 +38,62 @@ pub enum ConfigError {
         /// The width of the self-attention.
         expected: usize,
     },
-    /// Sinusoidal positions come in pairs of sine and cosine.
+    /// An odd width with sinusoidal positions, which are pairs of sine and cosine.
     OddWidth {
         /// Width of the model.
         d_model: usize,
     },
-    /// A single frequency, which cannot be both the first, 1, and the last, 1/10000.
+    /// A width with a single frequency, which cannot be both the first, 1, and the last, 1/10000.
     OneFrequency {
         /// Width of the model.
         d_model: usize,
     },
-    /// Too few buckets of distances, or a largest distance that has a bucket of its own.
+    /// Too few distance buckets, or a maximum distance that has a bucket of its own.
     Buckets {
         /// Number of buckets.
         buckets: usize,
-        /// The distance from which on all keys are in one bucket.
+        /// The distance from which on all keys share one bucket.
         max_distance: usize,
     },
-    /// Positions that act in self-attention, in a decoder that has a recurrence in its place.
+    /// Positions that act in self-attention, in a decoder with a recurrence instead.
     PositionsOfRecurrence,
-    /// Rotary positions turn pairs of features.
+    /// An odd head width with rotary positions, which rotate pairs of features.
     RotaryWidth {
         /// Width of a head's queries and keys.
         d_k: usize,
     },
-    /// The frequencies of rotary positions are powers of their base, and none is above 1.
+    /// A base of rotary positions that is below 1 or not finite.
     RotaryBase {
         /// The value found.
         value: f64,
     },
-    /// A language model has no encoder.
+    /// An encoder in the configuration of a language model.
     Encoder {
         /// Layers of the encoder.
         n_layers: usize,
     },
-    /// A probability outside [0, 1).
+    /// A dropout probability outside [0, 1).
     Dropout {
         /// The configuration key.
         key: &'static str,
         /// The value found.
         value: f64,
     },
-    /// Layer normalisation needs a small positive epsilon.
+    /// An epsilon of layer normalisation that is not positive and finite.
     Epsilon {
         /// The value found.
         value: f64,
     },
-    /// Source and target embeddings are tied but their vocabularies differ.
+    /// Source and target embeddings are tied, but the sizes of the vocabularies differ.
     TiedVocabularies {
-        /// The tying asked for.
+        /// The requested tying.
         tying: &'static str,
         /// Entries of the source vocabulary.
         src_vocab_size: usize,
         /// Entries of the target vocabulary.
         tgt_vocab_size: usize,
     },
-    /// A size beyond anything that can be allocated.
+    /// A size above the supported limit.
     TooLarge {
         /// The configuration key.
         key: &'static str,
@@ -102,22 +102,22 @@ pub enum ConfigError {
         /// The largest value accepted.
         limit: usize,
     },
-    /// A special token outside the vocabulary it is used in.
+    /// A special token outside its vocabulary.
     SpecialToken {
         /// The configuration key.
         key: &'static str,
         /// The token found.
         id: u32,
-        /// Entries of the smaller vocabulary it must be in.
+        /// Entries of the smaller vocabulary that must contain it.
         vocab_size: usize,
     },
-    /// Two special tokens that must differ are the same entry.
+    /// Two special tokens that must differ have the same id.
     SameSpecialToken {
         /// One configuration key.
         first: &'static str,
         /// The other configuration key.
         second: &'static str,
-        /// The token they share.
+        /// The shared id.
         id: u32,
     },
     /// An excluded token outside the target vocabulary.
@@ -127,7 +127,7 @@ pub enum ConfigError {
         /// Entries of the target vocabulary.
         vocab_size: usize,
     },
-    /// The token that ends a sentence is excluded.
+    /// `<eos>` is excluded.
     ExcludedEos {
         /// The token.
         id: u32,
@@ -135,7 +135,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// The text, with a name in place of each configuration key: for users who know the keys by other names.
+    /// The message, with each configuration key replaced by its name, for users who know the keys by other names.
     ///
     /// ```
     /// use transformer_core::TransformerConfig;
@@ -181,24 +181,24 @@ impl ConfigError {
                 name("d_model")
             ),
             Self::OneFrequency { d_model } => format!(
-                "`{}` {d_model} has one frequency; `inclusive` positions need two, and a width of at least 4",
+                "`{}` {d_model} has a single frequency; `inclusive` positions need a width of at least 4",
                 name("d_model")
             ),
             Self::Buckets {
                 buckets,
                 max_distance,
             } => format!(
-                "`{}` is {buckets} and `{}` {max_distance}; there must be 4 buckets or more, and the distance must be above half of them",
+                "`{}` is {buckets} and `{}` {max_distance}; there must be at least 4 buckets, and the distance must exceed half their number",
                 name("buckets"),
                 name("max_distance")
             ),
             Self::PositionsOfRecurrence => format!(
-                "`{}` act in self-attention, but `{}` is a recurrence in its place; choose positions that are vectors",
+                "`{}` act in self-attention, but `{}` is a recurrence; choose sinusoidal or learned positions",
                 name("positions"),
                 name("decoder_mixer")
             ),
             Self::RotaryWidth { d_k } => format!(
-                "`{}` {d_k} is odd; `{}` that are rotary need an even width of a head",
+                "`{}` {d_k} is odd; rotary `{}` need an even head width",
                 name("d_k"),
                 name("positions")
             ),
@@ -256,7 +256,7 @@ impl ConfigError {
         }
     }
 
-    /// The configuration keys that the text names, in its order.
+    /// The configuration keys that the message names, in order.
     pub fn keys(&self) -> Vec<&'static str> {
         let mut keys = Vec::new();
         self.with_names(|key| {
@@ -275,10 +275,10 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The largest size of any dimension: far above any model, far below an overflow.
+/// The largest supported size: far above any model, far below an overflow.
 const SIZE_LIMIT: usize = 1 << 24;
 
-/// Checks that every size is at least one and can be allocated.
+/// Checks that every size is at least 1 and within the limit.
 pub(crate) fn check_sizes(sizes: &[(&'static str, usize)]) -> Result<(), ConfigError> {
     for &(key, value) in sizes {
         if value == 0 {
@@ -295,7 +295,7 @@ pub(crate) fn check_sizes(sizes: &[(&'static str, usize)]) -> Result<(), ConfigE
     Ok(())
 }
 
-/// Checks that a dropout is a probability below one.
+/// Checks that a dropout probability is in [0, 1).
 pub(crate) fn check_dropout(key: &'static str, value: f64) -> Result<(), ConfigError> {
     match (0.0..1.0).contains(&value) {
         true => Ok(()),
@@ -303,7 +303,7 @@ pub(crate) fn check_dropout(key: &'static str, value: f64) -> Result<(), ConfigE
     }
 }
 
-/// Panics where a size of a layer that is being built is zero.
+/// Panics if a size of a layer is zero.
 #[track_caller]
 pub(crate) fn assert_sizes(sizes: &[(&'static str, usize)]) {
     for &(key, value) in sizes {

@@ -23,22 +23,22 @@ pub struct FeedForwardConfig {
     /// The non-linearity; the paper's is ReLU.
     #[config(default = "Activation::Relu")]
     pub activation: Activation,
-    /// Whether the network has a gate; the paper's has none.
+    /// Whether the network is gated; the paper's is not.
     #[config(default = false)]
     pub gated: bool,
-    /// Whether its maps have biases; the paper's have.
+    /// Whether the linear layers have biases, as in the paper.
     #[config(default = true)]
     pub bias: bool,
-    /// Dropout after the non-linearity; the paper has none.
+    /// Dropout after the non-linearity; none in the paper.
     #[config(default = 0.0)]
     pub dropout: f64,
 }
 
 impl FeedForwardConfig {
-    /// Checks that the configuration describes a network.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first contradiction found, with its values.
+    /// The first invalid value or contradiction.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_sizes(&[("d_model", self.d_model), ("d_ff", self.d_ff)])?;
         check_dropout("activation_dropout", self.dropout)
@@ -56,7 +56,7 @@ impl FeedForwardConfig {
         parameters
     }
 
-    /// A network with weights drawn from the backend's generator.
+    /// A network with weights drawn from the backend's random number generator.
     ///
     /// # Panics
     /// When a size is zero, or the dropout is not in [0, 1).
@@ -86,11 +86,11 @@ impl FeedForwardConfig {
     }
 }
 
-/// `FFN(x) = max(0, x W₁ + b₁) W₂ + b₂` (§3.3, equation 2), each position by itself.
+/// `FFN(x) = max(0, x W₁ + b₁) W₂ + b₂` (§3.3, equation 2), applied to each position separately.
 ///
-/// With a gate, `FFN(x) = (f(x W_g + b_g) ⊙ (x W₁ + b₁)) W₂ + b₂`, where `f` is the non-linearity and `⊙` multiplies
-/// number by number: ReGLU with ReLU, GEGLU with GELU, SwiGLU with SiLU (Shazeer, 2020, equation 6, whose `W` is `W_g`
-/// and whose `V` is `W₁`).
+/// With a gate, `FFN(x) = (f(x W_g + b_g) ⊙ (x W₁ + b₁)) W₂ + b₂`, where `f` is the non-linearity and `⊙` the
+/// element-wise product: ReGLU with ReLU, GEGLU with GELU, SwiGLU with SiLU (Shazeer, 2020, equation 6, where `W_g` is
+/// `W` and `W₁` is `V`).
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -113,7 +113,7 @@ pub struct FeedForward<B: Backend> {
     dropout: Dropout,
     #[module(skip)]
     activation: Activation,
-    /// The precision of the products, in training.
+    /// The precision of matrix multiplications in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
 }
@@ -135,7 +135,7 @@ impl<B: Backend> FeedForward<B> {
         linear(&self.outer, hidden, self.precision)
     }
 
-    /// A map, the non-linearity, and dropout.
+    /// A linear layer, the non-linearity, and dropout.
     fn activated(&self, map: &Linear<B>, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let p = self.dropout.probability(&x);
         let (weight, layout) = (map.weight.val(), WeightLayout::InputByOutput);

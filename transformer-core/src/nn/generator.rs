@@ -17,13 +17,13 @@ pub struct GeneratorConfig {
     pub d_model: usize,
     /// Entries of the vocabulary.
     pub vocab_size: usize,
-    /// Whether its matrix is that of an embedding.
+    /// Whether the matrix is shared with an embedding.
     #[config(default = false)]
     pub tied: bool,
     /// Whether logits have a bias; the paper's have none.
     #[config(default = false)]
     pub bias: bool,
-    /// Whether hidden states are divided by √d_model before the product, as in T5 where it is tied.
+    /// Whether hidden states are divided by √d_model before the projection, as in T5 with tied embeddings.
     #[config(default = false)]
     pub scaled: bool,
 }
@@ -58,15 +58,15 @@ impl GeneratorConfig {
 
 /// Maps the decoder's output to one logit per entry of the target vocabulary (§3.4).
 ///
-/// If it is tied it stores no matrix, but uses that of an embedding, transposed and not scaled.
+/// A tied generator stores no matrix; it uses an embedding's, transposed and not scaled.
 #[derive(Module, Debug)]
 pub struct Generator<B: Backend> {
     /// `[d_model, vocab_size]`; `None` when tied.
     pub weight: Option<Param<Tensor<B, 2>>>,
-    /// `[vocab_size]`; `None` without bias.
+    /// `[vocab_size]`; `None` without a bias.
     pub bias: Option<Param<Tensor<B, 1>>>,
     scaled: bool,
-    /// The precision of the product, in training.
+    /// The precision of the matrix multiplication in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
 }
@@ -75,8 +75,8 @@ impl<B: Backend> Generator<B> {
     /// Logits, before the softmax.
     ///
     /// # Shapes
-    /// - hidden: `[.., d_model]`, such as `[batch, len, d_model]`, or chosen rows `[rows, d_model]`
-    /// - embedding: the one that a tied generator uses; an untied one needs none
+    /// - hidden: `[.., d_model]`, such as `[batch, len, d_model]`, or selected rows `[rows, d_model]`
+    /// - embedding: the tied embedding; ignored by an untied generator
     /// - output: `[.., vocab_size]`
     ///
     /// # Panics
@@ -97,7 +97,7 @@ impl<B: Backend> Generator<B> {
         let (weight, layout) = match (&self.weight, embedding) {
             (Some(weight), _) => (weight.val(), WeightLayout::InputByOutput),
             (None, Some(embedding)) => (embedding.weight.val(), WeightLayout::OutputByInput),
-            (None, None) => panic!("a tied generator without the embedding that it is tied to"),
+            (None, None) => panic!("a tied generator needs its embedding"),
         };
         ops::linear(hidden, weight, bias, layout, self.precision)
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a tied generator without the embedding")]
+    #[should_panic(expected = "a tied generator needs its embedding")]
     fn a_tied_generator_needs_its_embedding() {
         generator(true).forward(hidden(), None);
     }

@@ -1,4 +1,4 @@
-//! The heads that every multi-head attention has, after its projections (§3.2.2).
+//! The heads of multi-head attention, after the input projections (§3.2.2).
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -16,7 +16,7 @@ use transformer_kernels::{
 };
 
 impl AttentionConfig {
-    /// The heads with weights drawn from the backend's generator, for an attention whose projections are
+    /// Heads with weights drawn from the backend's random number generator, for attention with input projections of
     /// your own.
     ///
     /// # Panics
@@ -25,7 +25,7 @@ impl AttentionConfig {
         self.init_heads_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
-    /// The heads with weights from `init`.
+    /// Heads with weights from `init`.
     ///
     /// # Panics
     /// As [`init`](Self::init).
@@ -45,8 +45,7 @@ impl AttentionConfig {
     }
 }
 
-/// Multi-head attention after the projections of queries, keys and values: every head, and `W^O`
-/// (§3.2.2).
+/// Multi-head attention after the projections of queries, keys and values: all heads, and `W^O` (§3.2.2).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -73,23 +72,23 @@ pub struct AttentionHeads<B: Backend> {
     d_k: usize,
     d_v: usize,
     scaled: bool,
-    /// The precision of all products in attention and its projections, in training.
+    /// The precision of all matrix multiplications in attention and its projections, in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
 }
 
 impl<B: Backend> AttentionHeads<B> {
-    /// Heads of these sizes, with a `W^O` of your own: `[n_heads · d_v, d_model]`. They have as many heads of keys and values,
-    /// and scores divided by √d_k; for others see [`AttentionConfig::init_heads`].
+    /// Heads of these sizes, with a `W^O` of your own: `[n_heads · d_v, d_model]`. There are as many key/value heads as
+    /// query heads, and scores are divided by √d_k; for other choices see [`AttentionConfig::init_heads`].
     ///
     /// # Panics
-    /// When a size is zero, or `W^O` has another number of rows.
+    /// When a size is zero, or `W^O` does not have `n_heads · d_v` rows.
     pub fn new(projection: Linear<B>, dropout: Dropout, heads: Heads) -> Self {
         let Heads { n_heads, d_k, d_v } = heads;
         assert_sizes(&[("n_heads", n_heads), ("d_k", d_k), ("d_v", d_v)]);
-        // The shape alone: the numbers may not be there yet.
+        // Only the shape: the values may not be initialised yet.
         let shape: [usize; 2] = projection.weight.lazy_shape().dims();
-        assert_eq!(shape[0], n_heads * d_v, "rows of {shape:?} for {heads:?}");
+        assert_eq!(shape[0], n_heads * d_v, "rows of `W^O` for {heads:?}");
         Self {
             projection,
             dropout,
@@ -111,7 +110,7 @@ impl<B: Backend> AttentionHeads<B> {
         }
     }
 
-    /// Number and widths of the heads of keys and values; those of the queries, unless the configuration groups these.
+    /// Number and widths of the key/value heads: those of [`sizes`](Self::sizes), unless the configuration has fewer.
     pub fn key_value_sizes(&self) -> Heads {
         Heads {
             n_heads: self.n_kv_heads,
@@ -119,10 +118,10 @@ impl<B: Backend> AttentionHeads<B> {
         }
     }
 
-    /// Every head's weighted sums, side by side, times `W^O`.
+    /// The concatenated outputs of all heads, multiplied by `W^O`.
     ///
     /// # Shapes
-    /// - operands: projected queries, keys and values, see [`Operands`]; keys and values with the heads of
+    /// - operands: projected queries, keys and values, see [`Operands`]; keys and values have the heads of
     ///   [`key_value_sizes`](Self::key_value_sizes)
     /// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
     /// - output: see [`AttentionOutput`]
@@ -148,7 +147,7 @@ impl<B: Backend> AttentionHeads<B> {
         }
     }
 
-    /// Rows whose keys and values, from a column on, are repeated for each head of their group.
+    /// Repeats the keys and values of rows, which start at `column`, for every query head of their group.
     ///
     /// # Shapes
     /// - rows: `[batch, len, column + n_kv_heads · (d_k + d_v)]`
@@ -168,11 +167,11 @@ impl<B: Backend> AttentionHeads<B> {
         Tensor::cat(columns, 2)
     }
 
-    /// Head `h` of the output is head `h / group` of the input: repeated, so that gradients add up.
+    /// Repeats heads, so that the gradients of a group add up: head `h` of the output is head `h / group` of the input.
     ///
     /// # Shapes
-    /// - heads: 4 dimensions, of which one is `n_kv_heads`
-    /// - output: the same, with `n_heads` there
+    /// - heads: 4 dimensions, with `n_kv_heads` at `dim`
+    /// - output: the same, with `n_heads` at `dim`
     fn repeated(&self, heads: Tensor<B, 4>, dim: usize) -> Tensor<B, 4> {
         let group = self.n_heads / self.n_kv_heads;
         if group == 1 {
@@ -187,7 +186,7 @@ impl<B: Backend> AttentionHeads<B> {
         heads.expand(groups).reshape(shape)
     }
 
-    /// [`forward`](Self::forward) with as many heads of keys and values as of queries.
+    /// [`forward`](Self::forward) with as many key/value heads as query heads.
     fn attend(
         &self,
         operands: Operands<'_, B>,
@@ -211,7 +210,7 @@ impl<B: Backend> AttentionHeads<B> {
         }
     }
 
-    /// [`forward`](Self::forward) to keys and values that are kept.
+    /// [`forward`](Self::forward) with cached keys and values.
     ///
     /// # Shapes
     /// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns
@@ -234,7 +233,7 @@ impl<B: Backend> AttentionHeads<B> {
         }
     }
 
-    /// Queries, in the first columns, times √d_k: the division of their scores is then undone.
+    /// Multiplies the queries, in the first columns, by √d_k, which cancels the division of the scores.
     ///
     /// # Shapes
     /// - x and output: `[batch, query_len, n_heads · d_k or more]`

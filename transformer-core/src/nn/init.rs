@@ -12,14 +12,14 @@ use rand_distr::{Distribution, Normal, Uniform};
 
 /// A source of initial weights.
 ///
-/// Matrices are Xavier-uniform, `U(-a, a)` with `a = g √(6 / (d_input + d_output))`, each projection
-/// by its own sizes even where several are stored side by side. The gain `g` is 1/√2 for an
-/// attention's `W^Q`, `W^K` and `W^V`, and 1 for every other matrix. Biases are zero; layer norms are
-/// the identity. The values depend only on the seed and the order of the calls.
+/// Matrices are Xavier-uniform, `U(-a, a)` with `a = g √(6 / (d_input + d_output))`, where each projection has its own
+/// sizes even if several are stored side by side. The gain `g` is 1/√2 for the `W^Q`, `W^K` and `W^V` of attention, and
+/// 1 for every other matrix. Biases are zero; layer norms are the identity. The values depend only on the seed and the
+/// order of the calls.
 ///
-/// The paper does not give its initial weights. The gain is that of PyTorch, which draws the three
-/// projections as one matrix `[3 d_model, d_model]`, and of fairseq: with 1 instead, post-norm stacks
-/// with much dropout learn several times slower (DESIGN.md, decision 6).
+/// The paper does not specify initial weights. fairseq and PyTorch, which draws the three projections as one matrix
+/// `[3 d_model, d_model]`, use the same gain: with a gain of 1, post-norm stacks with much dropout learn several times
+/// slower (decision 6 in docs/decisions/model.md).
 #[derive(Debug, Clone)]
 pub struct WeightInit {
     rng: Option<ChaCha8Rng>,
@@ -38,7 +38,7 @@ impl WeightInit {
         }
     }
 
-    /// Weights drawn from the backend's own generator, which `B::seed` seeds.
+    /// Weights drawn from the backend's random number generator, which `B::seed` seeds.
     pub fn from_backend<B: Backend>(device: &B::Device) -> Self {
         let parts = Tensor::<B, 1>::random(
             [4],
@@ -50,8 +50,8 @@ impl WeightInit {
         Self::new(parts.fold(0, |seed, part| seed << 16 | part))
     }
 
-    /// Zeros for all weights, for a model whose weights are about to be loaded. A matrix takes no memory before it is
-    /// used, and none at all when another is loaded in its place.
+    /// Zeros for all weights, for a model whose weights are about to be loaded. A matrix is allocated when it is first
+    /// used, so never if a loaded one replaces it.
     pub fn zeros() -> Self {
         Self {
             rng: None,
@@ -59,14 +59,14 @@ impl WeightInit {
         }
     }
 
-    /// Draws `W^Q`, `W^K` and `W^V` with another gain: 1 is Xavier's.
+    /// Sets the gain of `W^Q`, `W^K` and `W^V`; 1 is Xavier's.
     ///
     /// # Panics
     /// When the gain is not positive and finite.
     pub fn with_attention_gain(self, attention_gain: f64) -> Self {
         assert!(
             attention_gain > 0.0 && attention_gain.is_finite(),
-            "an attention gain of {attention_gain}; it must be positive and finite"
+            "attention gain {attention_gain} must be positive and finite"
         );
         Self {
             attention_gain,
@@ -74,8 +74,8 @@ impl WeightInit {
         }
     }
 
-    /// The projections of an attention's inputs, drawn one by one with the attention's gain, and stored side
-    /// by side as one matrix: `[d_input, Σ d_outputs]`.
+    /// The input projections of attention, drawn one by one with the attention gain and stored side by side as one
+    /// matrix: `[d_input, Σ d_outputs]`.
     ///
     /// # Panics
     /// When a size is zero.
@@ -113,7 +113,7 @@ impl WeightInit {
     ) -> Linear<B> {
         assert!(
             d_input > 0 && !d_outputs.is_empty() && d_outputs.iter().all(|&size| size > 0),
-            "a matrix of {d_input} inputs and {d_outputs:?} outputs; no size may be zero"
+            "linear layer with {d_input} inputs and {d_outputs:?} outputs; sizes must be at least 1"
         );
         let width: usize = d_outputs.iter().sum();
         let weight = self.matrix([d_input, width], device, |rng, values| {
@@ -133,7 +133,7 @@ impl WeightInit {
         }
     }
 
-    /// A matrix of `N(0, std²)`, such as a table of embeddings.
+    /// A matrix with elements from `N(0, std²)`, such as an embedding table.
     ///
     /// # Panics
     /// When `std` is negative or not finite in single precision.
@@ -146,7 +146,7 @@ impl WeightInit {
         let std = std as f32;
         assert!(
             std >= 0.0 && std.is_finite(),
-            "a standard deviation of {std}; it must be finite, 0 or more"
+            "standard deviation {std} must be non-negative and finite"
         );
         let normal = Normal::new(0.0, std).expect("the deviation is finite");
         self.matrix(shape, device, |rng, values| {
@@ -154,7 +154,7 @@ impl WeightInit {
         })
     }
 
-    /// A matrix whose values are drawn, or of zeros.
+    /// A matrix of drawn values, or of zeros.
     fn matrix<B: Backend>(
         &mut self,
         shape: [usize; 2],
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::models::config::TransformerConfig;
 
-    /// The numbers of parameters that have memory, and of all.
+    /// The number of elements in memory, and of all elements.
     #[derive(Default)]
     struct Memory([usize; 2]);
 
@@ -208,6 +208,6 @@ mod tests {
         model.unwrap().visit(&mut memory);
         let [taken, all] = memory.0;
         assert_eq!(all as u128, config.num_params());
-        assert!(taken * 50 < all, "{taken} of {all} numbers");
+        assert!(taken * 50 < all, "{taken} of {all} elements");
     }
 }

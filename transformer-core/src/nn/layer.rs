@@ -19,26 +19,27 @@ use crate::nn::self_attention::SelfAttention;
 use crate::nn::sublayer::{Sublayer, SublayerConfig};
 use transformer_kernels::Mask;
 
-/// By what a position of a layer reads its own sequence.
+/// How a layer mixes the positions of its own sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mixer {
-    /// By attention to all positions that the mask does not block.
+    /// Self-attention to all positions that the mask does not block.
     #[default]
     SelfAttention,
-    /// By a recurrence, which sums up the positions before it ([`Recurrence`]).
+    /// A recurrence over the positions so far ([`Recurrence`]).
     Recurrence,
 }
 
-/// The configuration of a [`Layer`]: the configurations of its parts, all of one `d_model`.
+/// The configuration of a [`Layer`]: the configurations of its parts, with one `d_model`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerConfig {
-    /// Self-attention; with a recurrence in its place, only the width has an effect.
+    /// Self-attention; with a recurrence instead, only `d_model` is used.
     pub self_attention: AttentionConfig,
-    /// Whether there is self-attention, or a recurrence in its place.
+    /// Self-attention, or a recurrence in its place.
     #[serde(default)]
     pub mixer: Mixer,
-    /// Attention to a memory, as in the decoder of an encoder–decoder; `None` in an encoder, and in a decoder alone.
+    /// Cross-attention to a memory, as in the decoder of an encoder–decoder; `None` in an encoder and in a decoder-only
+    /// model.
     pub cross_attention: Option<AttentionConfig>,
     /// The feed-forward network.
     pub feed_forward: FeedForwardConfig,
@@ -51,7 +52,7 @@ impl LayerConfig {
     /// 0.1 on the sub-layers.
     ///
     /// # Errors
-    /// When a size is zero or above 2²⁴, or the heads do not divide `d_model`.
+    /// When a size is zero or above 2²⁴, or `d_model` is not divisible by `n_heads`.
     pub fn new(d_model: usize, n_heads: usize, d_ff: usize) -> Result<Self, ConfigError> {
         let config = Self {
             self_attention: AttentionConfig::new(d_model, n_heads),
@@ -64,8 +65,8 @@ impl LayerConfig {
         Ok(config)
     }
 
-    /// The same layer with attention to a memory, configured as its self-attention, but without rotary positions, which
-    /// are those of one sequence: a decoder layer.
+    /// A decoder layer: the same layer with cross-attention to a memory. It is configured like self-attention, but
+    /// without rotary positions, which apply within one sequence.
     pub fn with_memory(self) -> Self {
         Self {
             cross_attention: Some(self.self_attention.clone().with_rotary_base(None)),
@@ -78,10 +79,10 @@ impl LayerConfig {
         self.self_attention.d_model
     }
 
-    /// Checks that the configuration describes a layer.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first contradiction found, with its values.
+    /// The first invalid value or contradiction.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.self_attention.validate()?;
         if let Some(attention) = &self.cross_attention {
@@ -112,7 +113,7 @@ impl LayerConfig {
         Ok(())
     }
 
-    /// A layer with weights drawn from the backend's generator.
+    /// A layer with weights drawn from the backend's random number generator.
     ///
     /// # Panics
     /// When the configuration is not [valid](Self::validate).
@@ -144,7 +145,7 @@ impl LayerConfig {
         }
     }
 
-    /// The recurrence, where there is one.
+    /// The configuration of the recurrence, if the layer has one.
     pub(crate) fn recurrence(&self) -> Option<RecurrenceConfig> {
         match self.mixer {
             Mixer::SelfAttention => None,
@@ -170,8 +171,8 @@ impl LayerConfig {
     }
 }
 
-/// Self-attention or a recurrence, attention to the memory where there is one, then the feed-forward network, each inside
-/// its [`Sublayer`] (§3.1). Without a memory it is the encoder's layer, with one the decoder's.
+/// Self-attention or a recurrence, cross-attention if there is a memory, then the feed-forward network, each inside its
+/// [`Sublayer`] (§3.1). Without a memory it is an encoder layer, with one a decoder layer.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -192,15 +193,15 @@ impl LayerConfig {
 pub struct Layer<B: Backend> {
     /// Each position attends to the positions that the mask does not block; `None` in a layer with a recurrence.
     pub self_attention: Option<SelfAttention<B>>,
-    /// Each position reads those before it; `None` in a layer with self-attention.
+    /// Each position reads the positions before it; `None` in a layer with self-attention.
     pub recurrence: Option<Recurrence<B>>,
-    /// The connection around the self-attention, or the recurrence.
+    /// The connection around self-attention or the recurrence.
     pub self_attention_sublayer: Sublayer<B>,
-    /// Each position attends to the memory; `None` in a layer without one.
+    /// Each position attends to the memory; `None` in a layer without cross-attention.
     pub cross_attention: Option<MultiHeadAttention<B>>,
-    /// The connection around the attention to the memory.
+    /// The connection around cross-attention.
     pub cross_attention_sublayer: Option<Sublayer<B>>,
-    /// Applied to each position by itself.
+    /// Applied to each position separately.
     pub feed_forward: FeedForward<B>,
     /// The connection around the feed-forward network.
     pub feed_forward_sublayer: Sublayer<B>,
@@ -210,13 +211,13 @@ impl<B: Backend> Block<B> for Layer<B> {
     type State = LayerState<B>;
 
     /// # Panics
-    /// When there is a memory and the layer attends to none, or the reverse.
+    /// When a memory is given to a layer without cross-attention, or none to a layer with it.
     fn start(&self, memory: Option<&Tensor<B, 3>>) -> LayerState<B> {
         let memory = match (&self.cross_attention, memory) {
             (Some(attention), Some(memory)) => Some(attention.key_value(memory.clone())),
             (None, None) => None,
-            (Some(_), None) => panic!("a layer that attends to a memory, but no memory"),
-            (None, Some(_)) => panic!("a memory, but a layer that attends to none"),
+            (Some(_), None) => panic!("a layer with cross-attention needs a memory"),
+            (None, Some(_)) => panic!("a memory for a layer without cross-attention"),
         };
         LayerState {
             memory,
@@ -225,7 +226,7 @@ impl<B: Backend> Block<B> for Layer<B> {
     }
 
     /// # Panics
-    /// When the layer attends to a memory and there is none; when the shapes do not agree.
+    /// When the layer has cross-attention and no memory is given, or the shapes do not agree.
     fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -264,7 +265,7 @@ impl<B: Backend> Block<B> for Layer<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    /// The recurrence over positions of which the mask may say that they are padding.
+    /// Applies the recurrence, with the padding of the mask.
     fn read_before(
         &self,
         x: Tensor<B, 3>,
@@ -274,7 +275,7 @@ impl<B: Backend> Layer<B> {
         let recurrence = self.recurrence.as_ref();
         let recurrence = recurrence.expect("self-attention or a recurrence");
         let [_, len, _] = x.dims();
-        // The mask knows the positions before these, too.
+        // The mask also covers the positions before these.
         let padding = at.mask.and_then(Mask::padded).map(|padding| {
             let [_, all] = padding.dims();
             padding.clone().slice_dim(1, all - len..all)

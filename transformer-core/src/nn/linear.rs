@@ -1,4 +1,4 @@
-//! Linear maps of every position.
+//! Linear layers.
 
 use burn::nn::Linear;
 use burn::tensor::Tensor;
@@ -8,9 +8,8 @@ use transformer_kernels::{self as ops, ProductPrecision, WeightLayout};
 
 /// `x W + b` at every position.
 ///
-/// Burn's own `Linear::forward` multiplies sentence by sentence and, in the backward pass, computes
-/// one gradient of `W` for each; here all positions are the rows of one matrix. The products are in the given
-/// precision where gradients are taken.
+/// Burn's `Linear::forward` multiplies sentence by sentence and, in the backward pass, computes one gradient of `W` per
+/// sentence; here all positions are the rows of one matrix. The precision applies where gradients are computed.
 ///
 /// # Shapes
 /// - x: `[batch, len, d_input]`

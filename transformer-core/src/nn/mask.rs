@@ -1,6 +1,6 @@
-//! The masks of a batch of tokens: padding, and padding with causality (§3.2.3). The type is [`Mask`].
+//! Padding masks and causal masks of a batch of tokens (§3.2.3). The type is [`Mask`].
 //!
-//! `true` means blocked, in every mask.
+//! `true` means blocked in every mask.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
@@ -18,12 +18,12 @@ pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> 
     tokens.equal_elem(pad_id as i64)
 }
 
-/// The mask of the decoder's self-attention in a whole target (§3.2.3): no position attends to those after it or to
-/// `<pad>`, unless that is `<bos>`, too, and begins the target.
+/// The mask of the decoder's self-attention over a whole target (§3.2.3): no position attends to later positions or to
+/// `<pad>`, except where `<pad>` is also `<bos>` and begins the target.
 ///
 /// # Shapes
 /// - tokens: `[batch, len]`
-/// - the mask: `[batch, 1, len, len]`
+/// - output: `[batch, 1, len, len]`
 pub fn target_mask<B: Backend>(
     tokens: Tensor<B, 2, Int>,
     special_tokens: SpecialTokens,
@@ -33,8 +33,7 @@ pub fn target_mask<B: Backend>(
     Mask::causal_padding(len, padding_positions(tokens, special_tokens.pad))
 }
 
-/// Sequences with another token in place of a first token that is `<bos>` and `<pad>`, so that no mask takes it for
-/// padding.
+/// Replaces the first token if `<bos>` is also `<pad>`, so that it is not masked as padding.
 ///
 /// # Shapes
 /// - tokens and output: `[batch, len]`

@@ -1,18 +1,36 @@
-//! The layers, and what they share. They know no model, no file and no search.
+//! The layers of the Transformer. They do not depend on models, files or search.
 //!
-//! | file | has |
+//! ```
+//! use burn::tensor::Tensor;
+//! use burn_ndarray::NdArray;
+//! use transformer_core::nn::{Context, LayerConfig, StackConfig};
+//!
+//! # fn main() -> Result<(), transformer_core::nn::ConfigError> {
+//! // An encoder of two layers: d_model 32, 4 heads, d_ff 64.
+//! let device = Default::default();
+//! let layer = LayerConfig::new(32, 4, 64)?;
+//! let encoder = StackConfig::new(layer, 2).init::<NdArray>(&device);
+//!
+//! let x = Tensor::zeros([2, 5, 32], &device);
+//! let output = encoder.forward(x, &Context::default());
+//! assert_eq!(output.hidden.dims(), [2, 5, 32]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | contents |
 //! |---|---|
-//! | `stack`, `layer`, `block` | encoder and decoder; their layer; what a layer of one's own implements (§3.1) |
-//! | `sublayer`, `norm`, `dropout` | the connection around a sub-layer, and the norms (§3.1, §5.4) |
-//! | `attention`, `heads` | equation 1, the configuration; the heads after their projections (§3.2) |
-//! | `self_attention`, `multi_head_attention` | the projections, in one matrix or in two (§3.2.2) |
-//! | `mask` | the masks of a batch (§3.2.3) |
-//! | `recurrence` | what may stand in the place of the decoder's self-attention |
+//! | `stack`, `layer`, `block` | encoder and decoder stacks; their layer; the trait that custom layers implement (§3.1) |
+//! | `sublayer`, `norm`, `dropout` | residual connection, normalisation and dropout (§3.1, §5.4) |
+//! | `attention`, `heads` | equation 1 and the configuration; the heads, after the input projections (§3.2) |
+//! | `self_attention`, `multi_head_attention` | multi-head attention with its input projections in one matrix or in two (§3.2.2) |
+//! | `mask` | padding and causal masks (§3.2.3) |
+//! | `recurrence` | an alternative to the decoder's self-attention |
 //! | `feed_forward` | §3.3 |
 //! | `embedding`, `generator`, `linear` | §3.4 |
-//! | `positions`, `position_bias`, `rotary` | positions: added, as a bias on scores, as turns of queries and keys (§3.5) |
-//! | `cache` | what a decoder remembers between two tokens |
-//! | `init`, `parameters`, `error` | weights that are drawn; names and shapes of parameters; what can be wrong |
+//! | `positions`, `position_bias`, `rotary` | positions added to embeddings, as a bias on scores, and as rotations of queries and keys (§3.5) |
+//! | `cache` | the decoder's state between two tokens |
+//! | `init`, `parameters`, `error` | initial weights; names and shapes of parameters; invalid configurations |
 
 pub(crate) mod attention;
 pub(crate) mod block;

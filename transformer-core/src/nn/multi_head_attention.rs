@@ -17,11 +17,10 @@ use transformer_kernels::Mask;
 use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, WeightLayout};
 
 impl AttentionConfig {
-    /// Multi-head attention with weights drawn from the backend's generator.
+    /// Multi-head attention with weights drawn from the backend's random number generator.
     ///
     /// # Panics
-    /// When a size is zero, when `d_k` or `d_v` is absent and `n_heads` does not divide `d_model`, or when
-    /// the dropout is not in [0, 1).
+    /// When the configuration is not [valid](Self::validate).
     pub fn init<B: Backend>(&self, device: &B::Device) -> MultiHeadAttention<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
@@ -46,12 +45,12 @@ impl AttentionConfig {
     }
 }
 
-/// Queries, keys and values, and which keys a query may attend to.
+/// The input of a [`MultiHeadAttention`]: queries, keys, values and a mask.
 #[derive(Debug, Clone)]
 pub struct AttentionInput<'a, B: Backend> {
     query: Tensor<B, 3>,
     key: Tensor<B, 3>,
-    /// `None` if the values are the keys.
+    /// `None` if the keys are also the values.
     value: Option<Tensor<B, 3>>,
     mask: Option<&'a Mask<B>>,
     weights: AttentionWeights,
@@ -70,7 +69,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
         }
     }
 
-    /// Attention of a sequence to a memory, of which both keys and values are computed.
+    /// Attention of a sequence to a memory, from which both keys and values are computed.
     ///
     /// # Shapes
     /// - query: `[batch, query_len, d_model]`
@@ -85,7 +84,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
         }
     }
 
-    /// Blocks keys by a mask.
+    /// Sets the mask.
     ///
     /// # Shapes
     /// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
@@ -96,7 +95,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
         }
     }
 
-    /// Asks for the attention weights.
+    /// Requests the attention weights.
     pub fn with_weights(self) -> Self {
         Self {
             weights: AttentionWeights::Return,
@@ -108,7 +107,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
 /// `MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O`, where
 /// `head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)` (§3.2.2).
 ///
-/// In the decoder its queries come from the target, keys and values from the memory (§3.2.3).
+/// In the decoder, queries come from the target, keys and values from the memory (§3.2.3).
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -173,7 +172,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         linear(&self.key_value, memory, self.heads.precision)
     }
 
-    /// [`project_memory`](Self::project_memory) of separate keys and values.
+    /// [`project_memory`](Self::project_memory) for separate keys and values.
     fn project_keys_and_values(&self, key: Tensor<B, 3>, value: Tensor<B, 3>) -> Tensor<B, 3> {
         let weight = self.key_value.weight.val();
         let bias = self.key_value.bias.as_ref().map(|bias| bias.val());
@@ -189,17 +188,17 @@ impl<B: Backend> MultiHeadAttention<B> {
         Tensor::cat(vec![project(key, 0..keys), project(value, keys..width)], 2)
     }
 
-    /// Attends to the memory of a [`Context`], which has a source for each row.
+    /// Attends to the memory of a [`Context`], which has one source per row.
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`
     ///
     /// # Panics
-    /// When there is no memory; when the shapes do not agree.
+    /// When there is no memory, or the shapes do not agree.
     pub(crate) fn forward_at(&self, x: Tensor<B, 3>, at: &Context<'_, B>) -> AttentionOutput<B> {
-        let memory = at.memory.expect("a memory for a layer that attends to one");
+        let memory = at.memory.expect("cross-attention needs a memory");
         let ([batch, ..], [sources, ..]) = (x.dims(), memory.dims());
-        assert_eq!(batch, sources, "targets and sources must pair up");
+        assert_eq!(batch, sources, "batch sizes of targets and memory");
         self.forward(AttentionInput {
             mask: at.memory_mask,
             weights: at.weights,
@@ -207,10 +206,11 @@ impl<B: Backend> MultiHeadAttention<B> {
         })
     }
 
-    /// Attends to a memory whose keys and values are known. The rows of a source are queries side by side.
+    /// Attends to a memory with precomputed keys and values. The rows of a source are treated as one sequence of
+    /// queries.
     ///
     /// # Shapes
-    /// - x: `[rows, len, d_model]`, as many rows of each source
+    /// - x: `[rows, len, d_model]`, the same number of rows per source
     /// - output: see [`AttentionOutput`], with `batch` = rows
     pub(crate) fn forward_to(
         &self,
@@ -232,10 +232,10 @@ impl<B: Backend> MultiHeadAttention<B> {
     }
 }
 
-/// Turns weights by source, with its rows side by side, into weights by row.
+/// Converts weights per source, with its rows side by side, to weights per row.
 ///
 /// # Shapes
-/// - weights: `[sources, n_heads, rows of each · len, key_len]`
+/// - weights: `[sources, n_heads, rows per source · len, key_len]`
 /// - output: `[rows, n_heads, len, key_len]`
 fn by_row<B: Backend>(weights: Tensor<B, 4>, rows: usize) -> Tensor<B, 4> {
     let [sources, n_heads, positions, key_len] = weights.dims();

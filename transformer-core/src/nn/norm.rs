@@ -10,15 +10,15 @@ use crate::nn::error::{ConfigError, assert_sizes, check_sizes};
 use crate::nn::parameters::Parameter;
 use transformer_kernels as ops;
 
-/// How a norm measures the spread of a position's features; [`Norm`] has the formulas.
+/// The kind of normalisation; [`Norm`] has the formulas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormKind {
-    /// By the root of the sum of variance and ε, as usual.
+    /// Layer normalisation, which divides by `√(variance + ε)`, as usual.
     Variance,
-    /// By the sum of the unbiased standard deviation and ε, as in The Annotated Transformer.
+    /// Layer normalisation, which divides by the unbiased standard deviation plus ε, as in The Annotated Transformer.
     UnbiasedDeviation,
-    /// By the root of the sum of the mean square and ε, without a mean and a shift (RMSNorm; Zhang and Sennrich, 2019).
+    /// RMSNorm, which divides by `√(mean square + ε)`, without mean and shift (Zhang and Sennrich, 2019).
     RootMeanSquare,
 }
 
@@ -35,21 +35,21 @@ impl NormKind {
 /// The configuration of [`Norm`].
 #[derive(Config, Debug, PartialEq)]
 pub struct NormConfig {
-    /// Features of a position.
+    /// Features per position.
     pub d_model: usize,
-    /// ε of the formula.
+    /// ε in the formula.
     #[config(default = 1e-5)]
     pub epsilon: f64,
-    /// Its formula.
+    /// The formula.
     #[config(default = "NormKind::Variance")]
     pub kind: NormKind,
 }
 
 impl NormConfig {
-    /// Checks that the configuration describes a norm.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first contradiction found, with its values.
+    /// The first invalid value or contradiction.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_sizes(&[("d_model", self.d_model)])?;
         let value = self.epsilon;
@@ -68,7 +68,7 @@ impl NormConfig {
             .collect()
     }
 
-    /// A new one: scale 1, shift 0 where it has one.
+    /// A norm with scale 1 and, if it has one, shift 0.
     ///
     /// # Panics
     /// When `d_model` is zero.
@@ -84,16 +84,16 @@ impl NormConfig {
     }
 }
 
-/// Brings every position to mean 0 and deviation 1, then scales and shifts it (§3.1; Ba et al., 2016); or to root mean
-/// square 1, and scales it (Zhang and Sennrich, 2019, equation 4).
+/// Normalises each position to zero mean and unit variance, then scales and shifts it (layer normalisation; §3.1; Ba et
+/// al., 2016); or to root mean square 1, then scales it (RMSNorm; Zhang and Sennrich, 2019, equation 4).
 ///
-/// Over the `d` features of a position `x`, with their mean `m`:
+/// For the `d` features of a position `x` with mean `m`:
 ///
 /// | [`NormKind`] | output |
 /// |---|---|
 /// | `Variance` | `γ (x - m) / √(v + ε) + β`, where `v = Σ (x - m)² / d` |
 /// | `UnbiasedDeviation` | `γ (x - m) / (s + ε) + β`, where `s² = Σ (x - m)² / (d - 1)` |
-/// | `RootMeanSquare` | `γ x / √(q + ε)`, where `q = Σ x² / d`; the paper has no ε, Llama has |
+/// | `RootMeanSquare` | `γ x / √(q + ε)`, where `q = Σ x² / d`; ε as in Llama, not in the paper |
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -122,14 +122,14 @@ impl NormConfig {
 pub struct Norm<B: Backend> {
     /// Scale, `[d_model]`.
     pub gamma: Param<Tensor<B, 1>>,
-    /// Shift, `[d_model]`; `None` for 0.
+    /// Shift, `[d_model]`; `None` without a shift.
     pub beta: Option<Param<Tensor<B, 1>>>,
     epsilon: f64,
     #[module(skip)]
     kind: NormKind,
 }
 
-/// Its root is negligible beside any ε, and both the root and its derivative are finite in single
+/// A lower bound: its root is negligible beside any ε, and both the root and its derivative are finite in single
 /// precision.
 const SMALLEST_VARIANCE: f64 = 1e-36;
 
@@ -165,7 +165,7 @@ impl<B: Backend> Norm<B> {
         let [d_model] = self.gamma.dims();
         let centred = x.clone() - x.mean_dim(D - 1);
         let squares = centred.clone().powi_scalar(2).sum_dim(D - 1);
-        // If all features are equal, the derivative of the root, and so of the norm, would be infinite.
+        // Without the bound, the derivative of the norm would be infinite where all features are equal.
         let deviation = (squares / (d_model - 1) as f64)
             .clamp_min(SMALLEST_VARIANCE)
             .sqrt();

@@ -3,7 +3,7 @@
 /// A parameter: its path in the module, and its shape.
 pub(crate) type Parameter = (String, Vec<usize>);
 
-/// The parameters of a module, as those of a part of another one.
+/// The parameters of a module, with their paths inside the part `part` of another module.
 pub(crate) fn within(part: &str, parameters: Vec<Parameter>) -> Vec<Parameter> {
     let path = |(path, shape)| (format!("{part}.{path}"), shape);
     parameters.into_iter().map(path).collect()

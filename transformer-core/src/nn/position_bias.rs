@@ -1,4 +1,4 @@
-//! Positions as a bias on the scores of self-attention, by the distance of query and key.
+//! Positions as a bias on the scores of self-attention, which depends on the distance between query and key.
 
 use burn::config::Config;
 use burn::module::{Module, Param};
@@ -11,23 +11,23 @@ use crate::nn::error::{ConfigError, check_sizes};
 use crate::nn::init::WeightInit;
 use crate::nn::parameters::Parameter;
 
-/// The rule by which distances become biases.
+/// The rule that maps distances to biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BiasKind {
-    /// A learned bias for each bucket of distances and each head: the relative position embeddings of Raffel et al.,
-    /// 2020, ["Exploring the Limits of Transfer Learning"](https://arxiv.org/abs/1910.10683), section 2.1.
+    /// A learned bias per distance bucket and head: the relative position embeddings of Raffel et al., 2020,
+    /// ["Exploring the Limits of Transfer Learning"](https://arxiv.org/abs/1910.10683), section 2.1.
     Relative(Buckets),
-    /// `-m |i - j|` for query i and key j, with a slope m for each head: the attention with linear biases of Press et al.,
-    /// 2022, ["Train Short, Test Long"](https://arxiv.org/abs/2108.12409), which is causal. In an encoder keys on both sides
-    /// have it; the paper has no encoder.
+    /// `-m |i - j|` for query i and key j, with a slope m per head: the attention with linear biases of Press et al.,
+    /// 2022, ["Train Short, Test Long"](https://arxiv.org/abs/2108.12409), defined there for causal attention. In an
+    /// encoder, keys on both sides of a query have the bias.
     Alibi,
 }
 
-/// The slopes of ALiBi: the powers 1 to n of `2^(-8/n)` for n heads, where n is a power of two. Otherwise those of the power
-/// of two before it, then every second one, from the first on, of the power of two after it, as in the authors' code.
+/// The slopes of ALiBi: the powers 1 to n of `2^(-8/n)` for n heads, if n is a power of two. Otherwise the slopes of
+/// the next lower power of two, followed by every second slope of the next higher one, as in the authors' code.
 pub(crate) fn slopes(n_heads: usize) -> Vec<f32> {
     let powers = |n: usize, power: usize| 2_f64.powf(-8.0 * power as f64 / n as f64) as f32;
-    // Without heads, there is no power of two before their number.
+    // The logarithm of 0 is undefined.
     let before = 1 << n_heads.max(1).ilog2();
     let own = (1..=before).map(|power| powers(before, power));
     let between = (1..).step_by(2).map(|power| powers(2 * before, power));
@@ -39,10 +39,10 @@ pub(crate) fn slopes(n_heads: usize) -> Vec<f32> {
 pub struct Buckets {
     /// Number of buckets.
     pub buckets: usize,
-    /// From this distance on, all keys are in one bucket.
+    /// From this distance on, all keys share one bucket.
     pub max_distance: usize,
-    /// Whether the keys after a query have buckets of their own, half of all, as in an encoder. Otherwise all buckets are
-    /// those of the keys before it, and a later key is in the bucket of distance 0.
+    /// Whether keys after the query have half of the buckets to themselves, as in an encoder. Otherwise all buckets are
+    /// for keys before the query, and later keys are in the bucket of distance 0.
     pub both_ways: bool,
 }
 
@@ -63,11 +63,11 @@ impl Buckets {
         }
     }
 
-    /// The bucket of a key at this distance, which is its position less the query's.
+    /// The bucket of a key at this distance: its position minus the query's.
     ///
-    /// Half of a side's buckets, n of them in all, are for one distance each. The others grow with the distance d:
-    /// `n/2 + ⌊ln(d / (n/2)) / ln(max_distance / (n/2)) · n/2⌋`, and the last one has no end. It is computed in single
-    /// precision, as by T5, whose trained biases belong to buckets with these bounds.
+    /// Of the n buckets of a side, half hold a single distance each. The others widen with the distance d:
+    /// `n/2 + ⌊ln(d / (n/2)) / ln(max_distance / (n/2)) · n/2⌋`, and the last one is unbounded. It is computed in
+    /// single precision, as in T5, so that the bounds are those of its trained biases.
     pub(crate) fn of(&self, distance: i64) -> usize {
         let (first, buckets, distance) = match self.both_ways {
             true if distance > 0 => (self.buckets / 2, self.buckets / 2, distance),
@@ -92,16 +92,16 @@ pub struct PositionBiasConfig {
     pub kind: BiasKind,
     /// Attention heads.
     pub n_heads: usize,
-    /// Width of the layers, by which learned biases are drawn.
+    /// Width of the layers, which sets the variance of initial learned biases.
     pub d_model: usize,
 }
 
 impl PositionBiasConfig {
-    /// Checks that the configuration describes a bias.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// When a size is zero or above 2²⁴, when there are fewer than 4 buckets, or when `max_distance` is not above half
-    /// of them: the distances below a half, or a quarter where there are both ways, have buckets of their own.
+    /// When a size is zero or above 2²⁴, there are fewer than 4 buckets, or `max_distance` is not above half their
+    /// number.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_sizes(&[("n_heads", self.n_heads), ("d_model", self.d_model)])?;
         match self.kind {
@@ -110,7 +110,7 @@ impl PositionBiasConfig {
         }
     }
 
-    /// A bias with numbers drawn from the backend's generator.
+    /// A bias with values drawn from the backend's random number generator.
     ///
     /// # Panics
     /// When the configuration is not [valid](Self::validate).
@@ -118,7 +118,7 @@ impl PositionBiasConfig {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
-    /// A bias with numbers from `init`; learned ones are `N(0, 1/d_model)`, as T5's.
+    /// A bias with values from `init`; learned biases are `N(0, 1/d_model)`, as in T5.
     ///
     /// # Panics
     /// As [`init`](Self::init).
@@ -155,10 +155,10 @@ impl PositionBiasConfig {
     }
 }
 
-/// A bias for each head, added to the scores of a stack's self-attention: one for all its layers.
+/// A bias per head, added to the scores of self-attention in every layer of a stack.
 ///
-/// The bias depends on the distance of query and key alone, so that there is no longest sequence. See [`BiasKind`] for
-/// the rules.
+/// The bias depends only on the distance between query and key, so there is no maximum length. See [`BiasKind`] for the
+/// rules.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -178,7 +178,7 @@ impl PositionBiasConfig {
 /// ```
 #[derive(Module, Debug)]
 pub struct PositionBias<B: Backend> {
-    /// The learned biases, `[buckets, n_heads]`; `None` for ALiBi, whose slopes follow from the number of heads.
+    /// The learned biases, `[buckets, n_heads]`; `None` for ALiBi, whose slopes are fixed.
     pub learned: Option<Param<Tensor<B, 2>>>,
     n_heads: usize,
     #[module(skip)]
@@ -186,7 +186,7 @@ pub struct PositionBias<B: Backend> {
 }
 
 impl<B: Backend> PositionBias<B> {
-    /// The biases of the last `query_len` of `key_len` positions, each of which attends to all.
+    /// The biases for queries at the last `query_len` of `key_len` positions, and keys at all of them.
     ///
     /// # Shapes
     /// - output: `[1, n_heads, query_len, key_len]`
@@ -215,13 +215,16 @@ impl<B: Backend> PositionBias<B> {
     }
 }
 
-/// A number for the distance of each of the last `query_len` of `key_len` positions to all of them.
+/// Maps the distances between each of the last `query_len` of `key_len` positions and all positions.
 fn by_distance<E: Element>(
     [query_len, key_len]: [usize; 2],
     number: impl Fn(i64) -> E,
 ) -> TensorData {
-    assert!(query_len <= key_len, "{query_len} queries of {key_len}");
-    // From the last query and the first key to the reverse.
+    assert!(
+        query_len <= key_len,
+        "{query_len} queries exceed {key_len} keys"
+    );
+    // All distances, in increasing order.
     let last = key_len as i64 - 1;
     let numbers: Vec<E> = (-last..=last).map(number).collect();
     let queries = key_len - query_len..key_len;

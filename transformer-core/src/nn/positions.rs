@@ -10,46 +10,47 @@ use crate::nn::error::{ConfigError, assert_sizes};
 use crate::nn::init::WeightInit;
 use crate::nn::position_bias::{BiasKind, Buckets};
 
-/// Positions whose sines and cosines are stored; longer sequences compute theirs.
+/// Number of positions whose sines and cosines are stored; later ones are computed on demand.
 pub(crate) const TABLE_LEN: usize = 512;
 
 /// Kind of positional encoding (§3.5).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Positions {
-    /// Fixed sines and cosines, for any length, the sine and the cosine of a frequency side by side.
+    /// Fixed sines and cosines, interleaved by frequency, for any length.
     Sinusoidal,
     /// Fixed sines in the first half of the features, cosines in the second, for any length.
     ///
-    /// The frequency i of each half is `10000^(-i/n)`, from 0 on.
+    /// Frequency i of each half, counted from 0, is `10000^(-i/n)`.
     SinesThenCosines {
         /// Whether n is `⌊d_model/2⌋ - 1`, so that the last frequency is exactly 1/10000, as in tensor2tensor and
         /// fairseq; the last feature of an odd `d_model` is then 0. Otherwise n is `d_model/2`, as in the paper; an odd
-        /// `d_model` has one sine more than cosines.
+        /// `d_model` then has one more sine than cosines.
         inclusive: bool,
         /// The position of the first token.
         first: usize,
     },
-    /// No vectors, but a learned bias on the scores of self-attention, by the distance of query and key: T5's relative
-    /// positions ([`PositionBias`](crate::nn::PositionBias)). Both ways in the encoder, causal in the decoder.
+    /// A learned bias on the scores of self-attention instead of vectors: T5's relative positions
+    /// ([`PositionBias`](crate::nn::PositionBias)). Bidirectional in the encoder, causal in the decoder.
     RelativeBias {
-        /// Buckets of distances; T5 has 32.
+        /// Number of distance buckets; 32 in T5.
         buckets: usize,
-        /// From this distance on, all keys are in one bucket; in T5 128.
+        /// From this distance on, all keys share one bucket; 128 in T5.
         max_distance: usize,
     },
-    /// No vectors, but a bias on the scores of self-attention that falls with the distance of query and key, in each head
-    /// by another slope: ALiBi ([`PositionBias`](crate::nn::PositionBias)). In the encoder on both sides of a query alike.
+    /// A bias on the scores of self-attention instead of vectors: ALiBi ([`PositionBias`](crate::nn::PositionBias)). It
+    /// falls linearly with the distance between query and key, with a slope per head; in the encoder, on both sides of
+    /// the query.
     Alibi,
     /// One learned vector per position (Table 3 row E).
     Learned {
         /// Number of positions; no sequence may be longer.
         max_len: usize,
     },
-    /// Nothing is added to the embeddings: queries and keys of self-attention are turned ([`Rotary`](crate::nn::Rotary)), for
-    /// any length (Su et al., 2021).
+    /// Rotations of the queries and keys of self-attention instead of vectors, for any length
+    /// ([`Rotary`](crate::nn::Rotary); Su et al., 2021).
     Rotary {
-        /// The frequency of the pair i of a head's features is `base^(-2i/d_k)`; 10000 in the paper.
+        /// The frequency of feature pair i of a head is `base^(-2i/d_k)`; the paper's base is 10000.
         base: f64,
     },
 }
@@ -79,7 +80,7 @@ impl Positions {
         }
     }
 
-    /// The base of rotary positions.
+    /// The base of rotary positions; `None` for other kinds.
     pub(crate) fn rotary_base(self) -> Option<f64> {
         match self {
             Self::Rotary { base } => Some(base),
@@ -87,7 +88,7 @@ impl Positions {
         }
     }
 
-    /// Whether a vector for each position is added to the embeddings.
+    /// Whether a vector per position is added to the embeddings.
     pub(crate) fn are_added(self) -> bool {
         match self {
             Self::Sinusoidal | Self::SinesThenCosines { .. } | Self::Learned { .. } => true,
@@ -95,7 +96,7 @@ impl Positions {
         }
     }
 
-    /// Checks that they have features for vectors of this width.
+    /// Checks that `d_model` suits the kind of positions.
     pub(crate) fn check(self, d_model: usize) -> Result<(), ConfigError> {
         match self {
             Self::Sinusoidal if !d_model.is_multiple_of(2) => {
@@ -141,7 +142,7 @@ pub fn sinusoidal_encoding<B: Backend>(
     tensor(values, [len, d_model], device)
 }
 
-/// The value of each feature of the positions from `first` on: `[len, d_model]`.
+/// Computes every feature of the positions from `first` on: `[len, d_model]`.
 fn encoding(
     first: usize,
     len: usize,
@@ -155,7 +156,7 @@ fn encoding(
     values
 }
 
-/// A constant in the backend's type.
+/// A constant in the backend's float type.
 pub(crate) fn tensor<B: Backend>(
     values: Vec<f32>,
     shape: [usize; 2],
@@ -176,7 +177,7 @@ pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64
     }
 }
 
-/// `PE(position, dimension)` of [`Positions::SinesThenCosines`].
+/// `PE(position, feature)` of [`Positions::SinesThenCosines`].
 pub(crate) fn sine_then_cosine(
     position: usize,
     feature: usize,
@@ -191,15 +192,15 @@ pub(crate) fn sine_then_cosine(
     let angle = |i: usize| position as f64 * (-(i as f64) * 10_000_f64.ln() / n).exp();
     match feature.checked_sub(sines) {
         None => angle(feature).sin(),
-        // Beyond the second half of an odd width.
+        // The extra feature of an odd width.
         Some(i) if inclusive && i >= sines => 0.0,
         Some(i) => angle(i).cos(),
     }
 }
 
 impl Positions {
-    /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None`
-    /// where they are learned, or none are added.
+    /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None` if
+    /// positions are learned or not added.
     pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
         match self {
             Self::Sinusoidal => {
@@ -236,23 +237,23 @@ impl Positions {
 pub struct PositionalEncodingConfig {
     /// Width of the embeddings.
     pub d_model: usize,
-    /// Fixed or learned; the paper's are sinusoidal.
+    /// Kind of positions; sinusoidal in the paper.
     #[config(default = "Positions::Sinusoidal")]
     pub positions: Positions,
 }
 
 impl PositionalEncodingConfig {
-    /// A positional encoding; learned vectors are drawn from the backend's generator.
+    /// A positional encoding; learned vectors are drawn from the backend's random number generator.
     ///
     /// # Panics
-    /// When a size is zero, or `d_model` is not one that [`Positions::SinesThenCosines`] can have.
+    /// When a size is zero, or `d_model` is too small for [`Positions::SinesThenCosines`].
     pub fn init<B: Backend>(&self, device: &B::Device) -> PositionalEncoding<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
     /// A positional encoding; learned vectors are drawn from `init`.
     ///
-    /// Learned vectors are `N(0, 1)`, the variance of the embeddings that they are added to.
+    /// Learned vectors are `N(0, 1)`, with the variance of the embeddings that they are added to.
     ///
     /// # Panics
     /// As [`init`](Self::init).
@@ -287,12 +288,12 @@ impl PositionalEncodingConfig {
     }
 }
 
-/// Adds the encoding of its position to each token's embedding (§3.5); nothing where positions are no vectors.
+/// Adds to each token's embedding the encoding of its position (§3.5); the identity if positions are not added.
 #[derive(Module, Debug)]
 pub struct PositionalEncoding<B: Backend> {
     /// One learned vector per position, `[max_len, d_model]`; `None` where positions are not learned vectors.
     pub learned: Option<Param<Tensor<B, 2>>>,
-    /// The first positions' sines and cosines, `[TABLE_LEN, d_model]`: a constant, not a weight.
+    /// The sines and cosines of the first positions, `[TABLE_LEN, d_model]`: a constant, not a weight.
     fixed: Option<Tensor<B, 2>>,
     #[module(skip)]
     positions: Positions,
@@ -318,7 +319,7 @@ impl<B: Backend> PositionalEncoding<B> {
                 let [max_len, _] = learned.dims();
                 assert!(
                     end <= max_len,
-                    "{end} positions asked of a model that has {max_len}"
+                    "sequence length {end} exceeds the model's {max_len} learned positions"
                 );
                 learned.val().slice_dim(0, first..end)
             }
@@ -408,8 +409,8 @@ mod tests {
         }
     }
 
-    /// From `MarianSinusoidalPositionalEmbedding` and `M2M100SinusoidalPositionalEmbedding` of Hugging Face's
-    /// transformers 5.23, of width 6: the vectors of the eighth token.
+    /// The vectors of the eighth token, for width 6, from `MarianSinusoidalPositionalEmbedding` and
+    /// `M2M100SinusoidalPositionalEmbedding` of Hugging Face's transformers 5.23.
     #[test]
     fn sines_then_cosines_are_hugging_face_s() {
         let marian = [
@@ -437,7 +438,7 @@ mod tests {
         }
     }
 
-    /// From the same classes, of width 7.
+    /// From the same classes, for width 7.
     #[test]
     fn odd_widths_are_hugging_face_s() {
         let marian = [
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "`d_model` 2 has one frequency")]
+    #[should_panic(expected = "`d_model` 2 has a single frequency")]
     fn inclusive_frequencies_are_two_at_least() {
         let config = PositionalEncodingConfig::new(2).with_positions(M2M100);
         config.init::<NdArray>(&Default::default());
@@ -483,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "6 positions asked of a model that has 5")]
+    #[should_panic(expected = "sequence length 6 exceeds the model's 5 learned positions")]
     fn learned_positions_end() {
         let positions = init(Positions::Learned { max_len: 5 });
         encoded(&positions, 4, 2);

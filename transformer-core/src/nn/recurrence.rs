@@ -21,7 +21,7 @@ pub struct RecurrenceConfig {
 }
 
 impl RecurrenceConfig {
-    /// A recurrence with weights drawn from the backend's generator.
+    /// A recurrence with weights drawn from the backend's random number generator.
     ///
     /// # Panics
     /// When `d_model` is zero.
@@ -56,12 +56,12 @@ impl RecurrenceConfig {
     }
 }
 
-/// The simpler simple recurrent unit, SSRU, of Kim et al., 2019, ["From Research to Production and
-/// Back"](https://aclanthology.org/D19-5632), as Marian's decoders have it:
+/// The simpler simple recurrent unit (SSRU) of Kim et al., 2019, ["From Research to Production and
+/// Back"](https://aclanthology.org/D19-5632), as in Marian's decoders:
 ///
 /// `f_t = σ(x_t W_f + b_f)`, `c_t = f_t ⊙ c_{t-1} + (1 - f_t) ⊙ x_t W`, `y_t = max(0, c_t)`, with `c_0 = 0`.
 ///
-/// Its state is one vector, however long the sequence is. A position that is padding leaves the state as it is.
+/// The state is one vector, whatever the length of the sequence. Padding leaves it unchanged.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -85,23 +85,24 @@ pub struct Recurrence<B: Backend> {
     pub input: Linear<B>,
     /// `W_f` and `b_f`: `[d_model, d_model]`.
     pub forget: Linear<B>,
-    /// The precision of the products, in training.
+    /// The precision of matrix multiplications in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
 }
 
 impl<B: Backend> Recurrence<B> {
-    /// Reads whole sequences, or the positions after those in a state, which is then that of the last position.
+    /// Reads whole sequences or, with a state, the positions that follow. The state is then updated to the last
+    /// position.
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`
     /// - padding: `[batch or 1, len]`, `true` = blocked
-    /// - state: `None` to keep none; else `c` after the positions read so far, `[batch, d_model]`, with `None` inside before
-    ///   the first position
+    /// - state: `c` after the positions read so far, `[batch, d_model]`, or `Some(&mut None)` before the first; `None`
+    ///   to keep no state
     /// - output: `[batch, len, d_model]`
     ///
     /// # Panics
-    /// When the shapes do not agree, or there is a state and no position.
+    /// When the shapes do not agree, or a state is given and `len` is zero.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -120,7 +121,7 @@ impl<B: Backend> Recurrence<B> {
         let sums = match before {
             None => sums(forget, kept),
             Some(before) => {
-                // The first position adds what it leaves of the state.
+                // The first position adds the part of the state that it keeps.
                 let first = forget.clone().slice_dim(1, 0..1) * before.unsqueeze_dim(1);
                 let first = first + kept.clone().slice_dim(1, 0..1);
                 let kept = match len {
@@ -137,8 +138,8 @@ impl<B: Backend> Recurrence<B> {
     }
 }
 
-/// `c_t = f_t c_{t-1} + k_t` of all positions, from `c_0 = 0`, in a number of operations that grows with the logarithm of
-/// the length: each adds to every position what was summed over as many positions before it again (Hillis and Steele, 1986).
+/// `c_t = f_t c_{t-1} + k_t` at all positions, from `c_0 = 0`, by a parallel scan: the number of operations grows with
+/// the logarithm of the length (Hillis and Steele, 1986).
 ///
 /// # Shapes
 /// - forget, kept and output: `[batch, len, d_model]`
@@ -146,7 +147,7 @@ fn sums<B: Backend>(mut forget: Tensor<B, 3>, mut kept: Tensor<B, 3>) -> Tensor<
     let [batch, len, width] = kept.dims();
     let mut summed = 1;
     while summed < len {
-        // Each position's numbers at the position that is as far before it as is summed.
+        // Shifts `x` by `summed` positions.
         let before = |x: &Tensor<B, 3>| {
             let first = Tensor::zeros([batch, summed, width], &x.device());
             Tensor::cat(vec![first, x.clone().slice_dim(1, 0..len - summed)], 1)

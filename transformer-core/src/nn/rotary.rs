@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use crate::nn::error::ConfigError;
 use crate::nn::positions::{TABLE_LEN, tensor};
 
-/// Checks that heads of this width can be turned.
+/// Checks the base, and that heads of this width can be rotated.
 pub(crate) fn check_rotary(base: f64, d_k: usize) -> Result<(), ConfigError> {
     if !(base >= 1.0 && base.is_finite()) {
         return Err(ConfigError::RotaryBase { value: base });
@@ -18,8 +18,8 @@ pub(crate) fn check_rotary(base: f64, d_k: usize) -> Result<(), ConfigError> {
     }
 }
 
-/// By how much the pairs of a head are turned at the positions from `first` on: `[len, d_k]`, the cosines of the
-/// `d_k / 2` angles of a position, then their sines.
+/// The rotations at the positions from `first` on, `[len, d_k]`: per position, the cosines of its `d_k / 2` angles,
+/// then their sines.
 pub(crate) fn turns(base: f64, first: usize, len: usize, d_k: usize) -> Vec<f32> {
     let half = d_k / 2;
     let mut values = Vec::with_capacity(len * d_k);
@@ -31,22 +31,22 @@ pub(crate) fn turns(base: f64, first: usize, len: usize, d_k: usize) -> Vec<f32>
     values
 }
 
-/// Turns queries and keys by their positions (RoPE; Su et al., 2021, §3.2.2), so that a score depends on the distance of
-/// two positions only.
+/// Rotates queries and keys by their positions (RoPE; Su et al., 2021, §3.2.2), so that positions affect a score only
+/// by their distance.
 ///
-/// A head's features make pairs, and pair `i` at position `m` is turned by the angle `m base^(-2i/d_k)`:
+/// The features of a head form pairs. Pair `i` at position `m` is rotated by the angle `m base^(-2i/d_k)`:
 ///
 /// `(a, b) → (a cos - b sin, b cos + a sin)`
 ///
-/// Pair `i` is the features `i` and `i + d_k/2`, as in Hugging Face's Llama (`rotate_half`); in the paper, and in Meta's
-/// files of Llama, it is the features `2i` and `2i + 1`. Either is the other with the columns of `W^Q` and `W^K` in another
-/// order.
+/// Pair `i` consists of the features `i` and `i + d_k/2`, as in Hugging Face's Llama (`rotate_half`); in the paper, and
+/// in Meta's Llama checkpoints, of `2i` and `2i + 1`. The two differ by a permutation of the columns of `W^Q` and
+/// `W^K`.
 ///
-/// A [`SelfAttention`](crate::nn::SelfAttention) of a configuration with
-/// [`rotary_base`](crate::nn::AttentionConfig::rotary_base) has it.
+/// A [`SelfAttention`](crate::nn::SelfAttention) has it if its configuration sets
+/// [`rotary_base`](crate::nn::AttentionConfig::rotary_base).
 #[derive(Module, Debug)]
 pub struct Rotary<B: Backend> {
-    /// The first positions' cosines and sines, `[TABLE_LEN, d_k]`: a constant, not a weight.
+    /// The cosines and sines of the first positions, `[TABLE_LEN, d_k]`: a constant, not a weight.
     table: Tensor<B, 2>,
     base: f64,
 }
@@ -59,14 +59,14 @@ impl<B: Backend> Rotary<B> {
         }
     }
 
-    /// Turns the heads of the positions from `first` on.
+    /// Rotates the heads at the positions from `first` on.
     ///
     /// # Shapes
     /// - x: `[batch, len, n_heads · d_k]`, for any number of heads
     /// - output: `[batch, len, n_heads · d_k]`
     ///
     /// # Panics
-    /// When `x` is not whole heads.
+    /// When the width of `x` is not a multiple of `d_k`.
     pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
         let ([batch, len, width], [stored, d_k]) = (x.dims(), self.table.dims());
         let half = d_k / 2;
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Two heads of four features at the positions 3 and 1000, beyond the table; each pair by complex numbers.
+    /// Two heads of four features, whose pairs are rotated as complex numbers; position 1000 is beyond the table.
     #[test]
     fn pairs_are_turned_by_their_angles() {
         let device = Default::default();

@@ -16,7 +16,7 @@ use transformer_kernels::Mask;
 use transformer_kernels::{AttentionWeights, Heads, Operands};
 
 impl AttentionConfig {
-    /// Multi-head attention of a sequence to itself, with weights drawn from the backend's generator.
+    /// Multi-head attention of a sequence to itself, with weights drawn from the backend's random number generator.
     ///
     /// # Panics
     /// As [`init`](Self::init).
@@ -46,13 +46,13 @@ impl AttentionConfig {
 /// Multi-head attention whose queries, keys and values come from one sequence (§3.2.3): in the
 /// encoder, and masked in the decoder.
 ///
-/// It is a [`MultiHeadAttention`](crate::nn::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix, and may turn queries
-/// and keys by their positions.
+/// It is a [`MultiHeadAttention`](crate::nn::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix, and may
+/// rotate queries and keys by their positions.
 #[derive(Module, Debug)]
 pub struct SelfAttention<B: Backend> {
     /// `W^Q`, `W^K` and `W^V` side by side, each by heads: `[d_model, n_heads · d_k + n_kv_heads · (d_k + d_v)]`.
     pub query_key_value: Linear<B>,
-    /// Turns queries and keys by their positions; `None` where positions are known otherwise.
+    /// Rotary positions; `None` for other kinds of positions.
     pub rotary: Option<Rotary<B>>,
     /// The heads and `W^O`.
     pub heads: AttentionHeads<B>,
@@ -64,7 +64,7 @@ impl<B: Backend> SelfAttention<B> {
     /// # Shapes
     /// - x: `[batch, len, d_model]`
     /// - mask: `[batch or 1, n_heads or 1, len or 1, len]`
-    /// - output: see [`AttentionOutput`], both lengths being `len`
+    /// - output: see [`AttentionOutput`], with `query_len` = `key_len` = `len`
     ///
     /// # Panics
     /// When the shapes do not agree.
@@ -79,7 +79,7 @@ impl<B: Backend> SelfAttention<B> {
         self.heads.forward(operands, mask, weights)
     }
 
-    /// Queries, keys and values side by side, of the positions from `first` on.
+    /// Projects the positions from `first` on to queries, keys and values, side by side.
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`
@@ -97,11 +97,11 @@ impl<B: Backend> SelfAttention<B> {
         Tensor::cat(vec![rotary.forward(queries_and_keys, first), values], 2)
     }
 
-    /// [`forward`](Self::forward) for the positions after some whose keys and values are known; adds their own.
+    /// [`forward`](Self::forward) for the positions after cached ones; appends their keys and values to the cache.
     ///
     /// # Shapes
     /// - x: `[batch, new_len, d_model]`
-    /// - output: see [`AttentionOutput`], `query_len` being `new_len`
+    /// - output: see [`AttentionOutput`], with `query_len` = `new_len`
     pub(crate) fn forward_after(
         &self,
         x: Tensor<B, 3>,

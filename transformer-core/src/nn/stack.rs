@@ -30,10 +30,10 @@ pub struct Memory<B: Backend> {
 pub struct StackOutput<B: Backend> {
     /// `[batch, len, d_model]`
     pub hidden: Tensor<B, 3>,
-    /// Each layer's weights of self-attention, `[batch, n_heads, len, key_len]`; empty unless asked for.
+    /// Each layer's weights of self-attention, `[batch, n_heads, len, key_len]`; empty unless requested.
     pub self_attention: Vec<Tensor<B, 4>>,
-    /// Each layer's weights of attention to the memory, `[batch, n_heads, len, src_len]`; empty unless asked for, and
-    /// without a memory.
+    /// Each layer's weights of cross-attention, `[batch, n_heads, len, src_len]`; empty unless requested, and without a
+    /// memory.
     pub cross_attention: Vec<Tensor<B, 4>>,
 }
 
@@ -44,16 +44,16 @@ pub struct StackConfig {
     pub layer: LayerConfig,
     /// Number of layers.
     pub n_layers: usize,
-    /// Whether the stack ends in a layer normalisation; a pre-norm stack needs it.
+    /// Whether the stack ends with a layer normalisation; a pre-norm stack needs it.
     #[config(default = false)]
     pub final_norm: bool,
-    /// A bias on the scores of every layer's self-attention, in place of vectors of positions.
+    /// A bias on the scores of every layer's self-attention, instead of position vectors.
     #[config(default = "None")]
     pub position_bias: Option<PositionBiasConfig>,
 }
 
 impl StackConfig {
-    /// A stack with weights drawn from the backend's generator.
+    /// A stack with weights drawn from the backend's random number generator.
     ///
     /// # Panics
     /// When the configuration of the layers or of the bias is not [valid](LayerConfig::validate).
@@ -82,7 +82,7 @@ impl StackConfig {
         }
     }
 
-    /// The parameters of the [`Stack`] in its first layers, `max_layers` at most.
+    /// The parameters of the [`Stack`], including those of at most `max_layers` layers.
     pub(crate) fn parameters(&self, max_layers: usize) -> Vec<Parameter> {
         let of_layer = self.layer.parameters();
         let layers = 0..self.n_layers.min(max_layers);
@@ -99,13 +99,13 @@ impl StackConfig {
     }
 }
 
-/// Layers on top of each other (§3.1), with a final norm if the configuration has one.
+/// A stack of layers (§3.1), with a final norm if configured.
 ///
-/// It can be used alone: a stack without a memory is the encoder of a classifier, for example, or, with a causal mask,
-/// the decoder of a language model. A stack may be made of layers of your own ([`Block`]).
+/// It can be used on its own: without a memory, as the encoder of a classifier, for example, or, with a causal mask, as
+/// the decoder of a language model. The layers may be your own ([`Block`]).
 #[derive(Module, Debug)]
 pub struct Stack<B: Backend, L> {
-    /// The layers, from the input up.
+    /// The layers, first to last.
     pub layers: Vec<L>,
     /// The norm after the last layer.
     pub final_norm: Option<Norm<B>>,
@@ -114,15 +114,15 @@ pub struct Stack<B: Backend, L> {
 }
 
 impl<B: Backend, L: Block<B>> Stack<B, L> {
-    /// Applies the stack to whole sequences. It blocks no key by itself: a decoder needs a causal mask in `at`
-    /// ([`target_mask`](crate::nn::target_mask)). [`next`](Self::next) makes its own.
+    /// Applies the stack to whole sequences. It adds no mask of its own: a decoder needs a causal mask in `at`
+    /// ([`target_mask`](crate::nn::target_mask)), unlike in [`next`](Self::next).
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`
-    /// - output: see [`StackOutput`], `key_len` being `len`
+    /// - output: see [`StackOutput`], with `key_len` = `len`
     ///
     /// # Panics
-    /// When the layers attend to a memory and there is none; when the shapes do not agree.
+    /// When the layers have cross-attention and no memory is given, or the shapes do not agree.
     pub fn forward(&self, x: Tensor<B, 3>, at: &Context<'_, B>) -> StackOutput<B> {
         let ([_, len, _], device) = (x.dims(), x.device());
         let mask = self.biased(at.mask.cloned(), [len, len], &device);
@@ -133,24 +133,24 @@ impl<B: Backend, L: Block<B>> Stack<B, L> {
         self.through(x, |layer, _, x| layer.forward(x, &at, None))
     }
 
-    /// An empty cache, to read sequences step by step: the targets of a memory's sources, or, without one, this many
-    /// sequences.
+    /// An empty cache, for reading sequences step by step: targets of a memory with `sources` sources or, without a
+    /// memory, `sources` sequences.
     ///
     /// # Panics
-    /// When the layers attend to a memory and there is none, or the reverse; when the memory has another number of
-    /// sources.
+    /// When the layers have cross-attention and no memory is given, or the reverse; when the memory does not have
+    /// `sources` sources.
     pub fn start(&self, memory: Option<&Memory<B>>, sources: usize) -> Cache<B, L::State> {
         let hidden = memory.map(|memory| &memory.hidden);
         let layers = self.layers.iter().map(|layer| layer.start(hidden));
         Cache::new(layers.collect(), memory, sources)
     }
 
-    /// Reads the tokens after those in the cache: one of each row, or several, such as a prompt. Each position attends
-    /// to itself and those before it, and to the memory if there is one. No position attends to `<pad>`, unless that is
-    /// `<bos>`, too, and begins a row.
+    /// Reads the tokens that follow those in the cache: one per row, or several, such as a prompt. Each position
+    /// attends to itself, to the positions before it and to the memory, if there is one. No position attends to
+    /// `<pad>`, except where `<pad>` is also `<bos>` and begins a row.
     ///
     /// # Shapes
-    /// - tokens: `[rows, new_len]`, one or more rows of each source, those of a source together
+    /// - tokens: `[rows, new_len]`, one or more rows per source; the rows of a source are adjacent
     /// - x: the embedded tokens, with positions from [`Cache::len`] on, `[rows, new_len, d_model]`
     /// - output: see [`StackOutput`], with `batch` = rows, `len` = new_len, and `key_len` the length of the rows
     ///
@@ -184,7 +184,7 @@ impl<B: Backend, L: Block<B>> Stack<B, L> {
         })
     }
 
-    /// A mask of the last `query_len` of `key_len` positions, with the stack's bias.
+    /// Adds the stack's bias to a mask of the last `query_len` of `key_len` positions.
     fn biased(
         &self,
         mask: Option<Mask<B>>,
@@ -201,7 +201,7 @@ impl<B: Backend, L: Block<B>> Stack<B, L> {
         })
     }
 
-    /// All layers, each with its index, then the final norm.
+    /// Applies all layers, each with its index, then the final norm.
     fn through(
         &self,
         x: Tensor<B, 3>,

@@ -34,10 +34,10 @@ pub struct SublayerConfig {
 }
 
 impl SublayerConfig {
-    /// Checks that the configuration describes a connection.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first contradiction found, with its values.
+    /// The first invalid value or contradiction.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.norm.validate()?;
         check_dropout("dropout", self.dropout)
@@ -56,8 +56,8 @@ impl SublayerConfig {
     }
 }
 
-/// `Norm(x + Dropout(f(x)))` if the norm is after the residual (§3.1),
-/// `x + Dropout(f(Norm(x)))` if it is before the sub-layer; the dropout is that of §5.4.
+/// The residual connection around a sub-layer `f`: `Norm(x + Dropout(f(x)))` with post-norm (§3.1),
+/// `x + Dropout(f(Norm(x)))` with pre-norm. The dropout is described in §5.4.
 #[derive(Module, Debug)]
 pub struct Sublayer<B: Backend> {
     /// Layer normalisation over `d_model`.
@@ -68,14 +68,14 @@ pub struct Sublayer<B: Backend> {
 }
 
 impl<B: Backend> Sublayer<B> {
-    /// Wraps `f`.
+    /// Applies `f` with the connection around it.
     ///
     /// # Shapes
     /// - x, and `f`'s input and output: `[batch, len, d_model]`
     /// - output: `[batch, len, d_model]`
     ///
     /// # Panics
-    /// When `x` or the output of `f` is not of these shapes, or `f` panics.
+    /// When `x` or the output of `f` does not have these shapes, or `f` panics.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -85,7 +85,7 @@ impl<B: Backend> Sublayer<B> {
         output
     }
 
-    /// Wraps a function with a second result, such as attention weights.
+    /// [`forward`](Self::forward) for a function with a second result, such as attention weights.
     ///
     /// # Shapes
     /// As [`forward`](Self::forward).

@@ -1,4 +1,4 @@
-//! Multi-head attention (§3.2): the projections, and for each query its weighted sums.
+//! Multi-head attention (§3.2): the projections, and the weighted sums of each query.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct SelfAttention {
     projection: PackedLinear,
     heads: Heads,
     query_scale: Option<f32>,
-    /// The bias on the scores, the same in each layer of a stack.
+    /// The bias on the scores, shared by all layers of a stack.
     bias: Option<Arc<PositionBias>>,
     key_value: Heads,
     rotary: Option<Rotary>,
@@ -56,7 +56,7 @@ impl SelfAttention {
     /// In the encoder: each token attends to the tokens of its source that are not padding.
     ///
     /// # Shapes
-    /// - x and output: `[rows, d_model]`, the tokens of all sources one after the other
+    /// - x and output: `[rows, d_model]`, the tokens of all sources, source after source
     pub fn forward(
         &self,
         x: &[f32],
@@ -98,8 +98,7 @@ impl SelfAttention {
         self.projection.forward(sums, output, products);
     }
 
-    /// In the decoder: keeps the keys and values of new tokens, each of which attends to its own target's tokens so
-    /// far.
+    /// In the decoder: caches the keys and values of new tokens, which attend to the tokens of their own target so far.
     ///
     /// # Shapes
     /// - x and output: `[rows, d_model]`, for the rows of `reading`
@@ -141,7 +140,7 @@ impl SelfAttention {
         self.projection.forward(sums, output, products);
     }
 
-    /// The bias on the scores of a query at a position, of keys at others: `[keys, n_heads]`.
+    /// The bias on the scores of a query at position `query` and of keys at positions `keys`: `[keys, n_heads]`.
     fn bias_of<'b>(
         &self,
         query: u32,
@@ -155,7 +154,7 @@ impl SelfAttention {
 }
 
 impl SelfAttention {
-    /// Turns the queries and keys of rows by their positions, where these are rotary.
+    /// Rotates the queries and keys of rows by their positions, if these are rotary.
     ///
     /// # Shapes
     /// - projected: `[rows, n_heads · d_k + n_kv_heads · (d_k + d_v)]`
@@ -175,7 +174,7 @@ impl SelfAttention {
 struct Rotary {
     base: f64,
     d_k: usize,
-    /// The turns of the first positions: `[TABLE_LEN, d_k]`.
+    /// The rotations of the first positions: `[TABLE_LEN, d_k]`.
     table: Vec<f32>,
 }
 
@@ -185,7 +184,7 @@ impl Rotary {
         Self { base, d_k, table }
     }
 
-    /// Turns heads at a position: `[heads, d_k]`.
+    /// Rotates heads at a position: `[heads, d_k]`.
     fn turn(&self, heads: &mut [f32], position: usize) {
         match self.table.chunks_exact(self.d_k).nth(position) {
             Some(stored) => rows::turn(heads, stored),
@@ -194,7 +193,7 @@ impl Rotary {
     }
 }
 
-/// Multi-head attention of the decoder's tokens to the memory (§3.2.3).
+/// Multi-head attention from the decoder's tokens to the memory (§3.2.3).
 pub struct CrossAttention {
     /// `W^Q`
     query: PackedLinear,
@@ -294,13 +293,13 @@ fn read_projection<W: NamedWeights>(
     PackedLinear::read(weights, &path, sizes, config.bias)
 }
 
-/// The factor of queries that undoes the division of scores by √d_k, where there is none.
+/// The factor on queries that cancels the division of scores by √d_k; `None` where scores are divided.
 fn query_scale(config: &AttentionConfig) -> Option<f32> {
     let root = (config.heads().d_k as f64).sqrt() as f32;
     (!config.scaled).then_some(root)
 }
 
-/// Multiplies the queries, which are first in each row: `[rows, width]`.
+/// Multiplies the queries, in the first columns of each row, by the scale: `[rows, width]`.
 fn scale_queries(rows: &mut [f32], [queries, width]: [usize; 2], scale: Option<f32>) {
     let Some(scale) = scale else { return };
     for row in rows.chunks_mut(width) {
@@ -308,17 +307,17 @@ fn scale_queries(rows: &mut [f32], [queries, width]: [usize; 2], scale: Option<f
     }
 }
 
-/// Width of all heads' keys, or of as many heads' queries, and of all heads' values.
+/// Width of the keys, or queries, of all heads, and of their values.
 fn widths(Heads { n_heads, d_k, d_v }: Heads) -> [usize; 2] {
     [n_heads * d_k, n_heads * d_v]
 }
 
-/// Width of the keys and the values of a slot.
+/// Width of a slot: keys and values.
 fn slot_width(heads: Heads) -> usize {
     widths(heads).iter().sum()
 }
 
-/// The slots of rows that hold keys of all heads from a column on, then the values, and nothing after these.
+/// Rows as slots: the keys of all heads start at `column`, and the values at the end of the row follow.
 fn slots<'a>(rows: &'a [f32], column: usize, heads: Heads, bias: Option<&'a [f32]>) -> Slots<'a> {
     let [keys, values] = widths(heads);
     Slots {

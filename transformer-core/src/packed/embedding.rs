@@ -11,7 +11,8 @@ use crate::packed::workspace::Products;
 use transformer_cpu::PackedMatrix;
 use transformer_cpu::rows;
 
-/// The vectors of positions: learned ones, or the sines and cosines of the first; none where positions act in self-attention.
+/// Position vectors: learned, or the sines and cosines of the first positions; empty where positions act in
+/// self-attention.
 pub struct PositionVectors {
     kind: Positions,
     /// `[max_len or TABLE_LEN, d_model]`
@@ -19,7 +20,7 @@ pub struct PositionVectors {
 }
 
 impl PositionVectors {
-    /// The vectors of a side, whose learned ones are at `path`.
+    /// Reads the vectors of one side; learned ones are at `path`.
     pub fn read<W: NamedWeights>(
         weights: &mut W,
         path: &str,
@@ -36,7 +37,7 @@ impl PositionVectors {
     /// Adds the vector of a position to a row, `[d_model]`.
     ///
     /// # Panics
-    /// When positions are learned and there are no more than `position`.
+    /// When positions are learned and `position` is past the last one.
     fn add(&self, row: &mut [f32], position: usize) {
         if !self.kind.are_added() {
             return;
@@ -51,7 +52,7 @@ impl PositionVectors {
         let computed = self.kind.fixed_values(position, 1, d_model);
         let computed = computed.unwrap_or_else(|| {
             panic!(
-                "{} positions asked of a model that has {count}",
+                "sequence length {} exceeds the model's {count} learned positions",
                 position + 1
             )
         });
@@ -59,18 +60,18 @@ impl PositionVectors {
     }
 }
 
-/// The input of a stack: each token's embedding, its position added, normed where the configuration says so.
+/// The input of a stack: token embeddings plus positions, normalised if configured.
 pub struct Embedding {
     /// `[vocab_size, d_model]`
     table: Arc<PackedMatrix>,
-    /// √d_model, by which embeddings are multiplied; `None` where they are not.
+    /// √d_model, if embeddings are multiplied by it.
     scale: Option<f32>,
     positions: PositionVectors,
     norm: Option<Norm>,
 }
 
 impl Embedding {
-    /// The input of a side, whose weights have names that begin with `side`, such as `src_`.
+    /// Reads the input of one side, whose weight names begin with `side`, such as `src_`.
     pub fn read<W: NamedWeights>(
         weights: &mut W,
         side: &str,
@@ -90,7 +91,7 @@ impl Embedding {
         })
     }
 
-    /// Fills `x` with the vectors of tokens at positions: `[rows, d_model]`.
+    /// Fills `x` with the vectors of tokens at their positions: `[rows, d_model]`.
     ///
     /// # Panics
     /// When a token is not in the vocabulary, or positions are learned and there are too few.
@@ -115,9 +116,9 @@ impl Embedding {
 /// The log-probabilities of next tokens, from the decoder's output.
 pub struct Generator {
     linear: PackedLinear,
-    /// 1/√d_model, by which hidden states are multiplied; `None` where they are not.
+    /// 1/√d_model, if hidden states are multiplied by it.
     scale: Option<f32>,
-    /// Tokens without a probability: the others share all of it.
+    /// Tokens that are excluded before the softmax.
     excluded: Vec<u32>,
 }
 
@@ -143,7 +144,7 @@ impl Generator {
     /// Computes the log-probabilities of every row.
     ///
     /// # Shapes
-    /// - hidden: `[rows, d_model]`; used up
+    /// - hidden: `[rows, d_model]`, overwritten
     /// - log_probs: `[rows, tgt_vocab_size]`, overwritten
     pub fn forward(&self, hidden: &mut [f32], log_probs: &mut [f32], products: &mut Products) {
         let vocab_size = self.linear.matrix.d_output();

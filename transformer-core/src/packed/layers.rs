@@ -1,4 +1,4 @@
-//! The parts that the layers of encoder and decoder are made of, beside attention.
+//! Linear layers, norms, the connection around sub-layers, and the feed-forward network.
 
 use std::mem;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl PackedLinear {
         })
     }
 
-    /// Returns the result, which is at the beginning of `out`.
+    /// Writes the result to the beginning of `out`, and returns it.
     ///
     /// # Shapes
     /// - x: `[rows, d_input]`
@@ -53,7 +53,7 @@ impl PackedLinear {
         out
     }
 
-    /// [`forward`](Self::forward) into memory of the result's size.
+    /// [`forward`](Self::forward) into a slice of the result's size.
     pub fn forward_into(&self, x: &[f32], out: &mut [f32], products: &mut Products) {
         let Products { buffer, threads } = products;
         self.matrix
@@ -101,8 +101,8 @@ impl Norm {
     }
 }
 
-/// The connection around each sub-layer (§3.1): `LayerNorm(x + f(x))` if the norm is after the residual,
-/// `x + f(LayerNorm(x))` if it is before the sub-layer.
+/// The residual connection around a sub-layer (§3.1): `LayerNorm(x + f(x))` with post-norm, `x + f(LayerNorm(x))` with
+/// pre-norm.
 pub struct Sublayer {
     norm: Norm,
     placement: NormPlacement,
@@ -120,7 +120,7 @@ impl Sublayer {
         })
     }
 
-    /// Wraps `f`, which writes its output to the beginning of the vector that it is given.
+    /// Applies `f` with the connection around it. `f` writes its output to the beginning of the given vector.
     ///
     /// # Shapes
     /// - x, and `f`'s input and output: `[rows, d_model]`

@@ -1,21 +1,41 @@
-//! A model for decoding on the host's processor.
+//! Models with packed weights, for decoding on the CPU.
 //!
-//! Decoding token by token computes with few rows, by hundreds of operations a step: on tensors, each of these would
-//! allocate memory, start threads and lay out the weights again. A packed model has its weights laid out as the
-//! processor reads them, and computes a step by loops over slices:
+//! Decoding token by token computes with few rows, in hundreds of operations per step. On tensors, each operation would
+//! allocate memory, start threads and lay out the weights again. A packed model stores its weights in the layout that
+//! the processor reads, and computes a step by loops over slices:
 //!
 //! - No row is padding: the rows of a matrix are the tokens of sources, or the last tokens of targets.
-//! - Threads get the largest parts of the work that keep all of them busy. With many sources, each thread decodes
-//!   batches of its own. With fewer, each thread computes a whole step of some sources of the one batch. With few rows
-//!   and a large model, all threads compute one product together; a small model's step is one thread's.
-//! - Memory is reused from one operation and one step to the next.
+//! - Threads get the largest parts of the work that keep all of them busy. With many sources, each thread decodes its
+//!   own batches. With fewer, each thread computes whole steps of some sources of the only batch. With few rows and a
+//!   large model, all threads compute each matrix multiplication together. A step of a small model runs on one thread.
+//! - Memory is reused between operations and between steps.
 //!
-//! The files are the model's, for inference only: `embedding`, `attention`, `recurrence`, `position_bias`, `layers` (linear layers, norms,
-//! feed-forward) and `stack`; `model` puts them together. `weights` has the sources of weights, `state` the state between two tokens,
-//! `tasks` the division among threads, `workspace` the memory that is used again. Every formula here has its counterpart in [`Transformer`], and tests compare the two.
+//! A row's results are bit-identical whatever the other rows of its batch, the tasks and the number of threads. Every
+//! formula has its counterpart in [`Transformer`], and tests compare the two.
 //!
-//! A row's results do not depend on the other rows of its batch, on the tasks or on the number of threads, bit for
-//! bit.
+//! ```
+//! use burn_ndarray::NdArray;
+//! use transformer_core::packed::{PackedModel, PackedPrecision};
+//! use transformer_core::{DecodeOptions, Request, Search, TransformerConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = TransformerConfig::notebook_mini(1000).init::<NdArray>(42, &Default::default())?;
+//! let packed = PackedModel::new(model, PackedPrecision::Int8);
+//! let search = Search::new(&packed, DecodeOptions::beam(4))?;
+//! println!("{:?}", search.run(&[Request::new([5, 3, 7])])?[0][0].tokens);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | contents |
+//! |---|---|
+//! | `model` | the whole model |
+//! | `stack`, `layers` | encoder and decoder stacks; linear layers, norms and the feed-forward network |
+//! | `embedding`, `attention`, `recurrence`, `position_bias` | the other parts |
+//! | `weights` | the sources of weights |
+//! | `state` | the state between two tokens |
+//! | `tasks` | the distribution of work over threads |
+//! | `workspace` | reused memory |
 
 mod attention;
 mod embedding;
@@ -48,12 +68,12 @@ use crate::models::config::TransformerConfig;
 use crate::models::language_model::LanguageModel;
 use crate::models::transformer::Transformer;
 
-/// A [`Transformer`] or a [`LanguageModel`] for decoding on the host's processor: its weights are laid out for the
-/// processor, in single precision or in 8 bits, and its steps need no tensors and no backend.
+/// A [`Transformer`] or [`LanguageModel`] packed for decoding on the CPU. Its weights are laid out for the processor,
+/// in f32 or in 8 bits, and its steps need no tensors and no backend.
 ///
-/// It is made from a model that is not trained any more, of any backend, and has no parameters.
-/// [`Search`](crate::Search), [`score`](crate::decoding::score) and [`Ensemble`](crate::decoding::Ensemble) decode with it as with the model;
-/// in single precision the results are the model's, beyond the rounding of sums. Clones share the weights.
+/// It is made from a trained model of any backend, and cannot be trained. [`Search`](crate::Search),
+/// [`score`](crate::decoding::score) and [`Ensemble`](crate::decoding::Ensemble) accept it like the model itself; in
+/// f32, results differ only by the rounding of sums. Clones share the weights.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -80,10 +100,10 @@ pub struct PackedModel {
 }
 
 impl PackedModel {
-    /// Packs a model. Each of its weights is freed as soon as it is packed.
+    /// Packs a model. Each weight is freed as soon as it is packed.
     ///
     /// # Panics
-    /// When the model has other weights than its configuration says: when a field was replaced.
+    /// When the weights do not match the configuration, because a field was replaced.
     pub fn new<B: Backend>(model: Transformer<B>, precision: PackedPrecision) -> Self {
         let config = model.config().clone();
         Self::of_module(model, &config, precision)
@@ -122,18 +142,18 @@ impl PackedModel {
         &self.model.config
     }
 
-    /// The precision of its matrices. Biases, norms, learned positions and position biases are in single precision.
+    /// The precision of its matrices. Biases, norms, learned positions and position biases are in f32.
     pub fn precision(&self) -> PackedPrecision {
         self.precision
     }
 
-    /// The threads of a step that multiplies this many rows by this many weights.
+    /// The threads for a step that multiplies `rows` rows by `weights` weights.
     fn threads(&self, rows: usize, weights: usize, threads: Threads) -> Threads {
         tasks::threads(rows, weights, self.precision, threads)
     }
 }
 
-/// Without its weights.
+/// Omits the weights.
 impl fmt::Debug for PackedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PackedModel")
@@ -204,7 +224,7 @@ impl NextToken for PackedModel {
         assert_eq!(
             (targets.len(), state.len),
             (state.sources.len(), 0),
-            "a target for each source, before any other token"
+            "one target per source, before any other token"
         );
         let lengths: Vec<usize> = targets.iter().map(|target| target.len()).collect();
         let tokens: usize = lengths.iter().sum();

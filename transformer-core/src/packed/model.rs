@@ -1,4 +1,5 @@
-//! The whole model (§3), of no backend: sources to memories, and tokens to the log-probabilities of next tokens.
+//! The whole model (§3), without a backend: from sources to memories, and from tokens to the log-probabilities of next
+//! tokens.
 
 use std::sync::Arc;
 
@@ -14,15 +15,16 @@ use crate::packed::workspace::Workspace;
 use transformer_cpu::{Threads, sized};
 use transformer_kernels::WeightLayout::{InputByOutput, OutputByInput};
 
-/// Rows of log-probabilities that are computed at a time where most of each row is not kept.
+/// Rows of log-probabilities computed at a time where only one value per row is kept.
 const SCORED_ROWS: usize = 64;
 
 /// A packed model.
 pub(crate) struct Model {
     pub config: TransformerConfig,
-    /// Weights that a token of a source is multiplied with, without those of the memory's keys and values.
+    /// Number of weights that a source token is multiplied by, without the projections of the memory to keys and
+    /// values.
     pub source_weights: usize,
-    /// Weights that a token of a target is multiplied with.
+    /// Number of weights that a target token is multiplied by.
     pub target_weights: usize,
     /// `None` in a language model.
     encoder: Option<(Embedding, Stack)>,
@@ -31,10 +33,10 @@ pub(crate) struct Model {
     generator: Generator,
 }
 
-/// The next token of some sources' targets.
+/// One step: the next token of the targets of some sources.
 pub(crate) struct Step<'a> {
     pub sources: &'a mut [Source],
-    /// For each target, the slot of its last token that is attended to; those of a source together.
+    /// Per target, the slot of its last token that is not padding; the targets of a source are adjacent.
     pub tips: &'a mut [Option<u32>],
     /// The token of each target.
     pub tokens: &'a [u32],
@@ -42,7 +44,7 @@ pub(crate) struct Step<'a> {
     pub position: usize,
     /// `[rows, tgt_vocab_size]`, overwritten.
     pub log_probs: &'a mut [f32],
-    /// Each row's attention to its source, `[rows, src_len]`, of zeros; empty unless requested.
+    /// Each row's attention to its source, `[rows, src_len]`, initially zero; empty unless requested.
     pub attention: &'a mut [f32],
     pub src_len: usize,
     pub workspace: &'a mut Workspace,
@@ -57,7 +59,7 @@ impl Model {
             let sizes = [config.d_model, vocab_size];
             weights.matrix(name, sizes, layout).map(Arc::new)
         };
-        // Tables that are tied are one.
+        // Tied tables are shared.
         let (tying, target_size) = (config.tying, config.tgt_vocab_size);
         let source = match config.is_language_model() {
             true => None,
@@ -97,7 +99,7 @@ impl Model {
         })
     }
 
-    /// Reads sources, each of which then has one empty target.
+    /// Encodes sources, each with one empty target.
     pub fn encode(
         &self,
         sources: &[&[u32]],
@@ -119,7 +121,7 @@ impl Model {
         sources.map(|memory| Source::new(memory, layers)).collect()
     }
 
-    /// Appends a token to each target, and computes the log-probabilities of the tokens that may follow.
+    /// Appends a token to each target, and computes the log-probabilities of the next tokens.
     pub fn step(&self, step: Step<'_>, threads: Threads) {
         let Workspace {
             x,
@@ -146,8 +148,8 @@ impl Model {
             .forward(x, step.log_probs, &mut buffers.products);
     }
 
-    /// Reads the targets of sources at once, each but for its last token, and returns the log-probability of each token:
-    /// those of all targets, one after the other.
+    /// Reads one whole target per source, except for its last token, and returns the log-probabilities of all tokens,
+    /// target after target.
     pub fn read_targets(
         &self,
         sources: &mut [Source],
@@ -190,7 +192,7 @@ impl Model {
         found
     }
 
-    /// Appends every token of a target to each source.
+    /// Appends all tokens of one target per source.
     fn append_all(
         &self,
         sources: &mut [Source],
@@ -207,8 +209,7 @@ impl Model {
         }
     }
 
-    /// Whether the token at a position of a target is padding: `<pad>` is, unless it is also `<bos>` and stands at the
-    /// beginning.
+    /// Whether a target token is padding: `<pad>` is, unless it is also `<bos>` and comes first.
     fn kind(&self, token: u32, position: usize) -> TokenKind {
         let TransformerConfig { pad_id, bos_id, .. } = self.config;
         let is_start = position == 0 && bos_id == pad_id;
@@ -219,7 +220,8 @@ impl Model {
     }
 }
 
-/// Weights that a token is multiplied with in a stack, without those of the memory's keys and values.
+/// Number of weights that a token is multiplied by in a stack, without the projections of the memory to keys and
+/// values.
 fn weights_of_token(stack: &StackConfig) -> usize {
     let matrices = stack
         .layer
@@ -231,7 +233,7 @@ fn weights_of_token(stack: &StackConfig) -> usize {
     stack.n_layers * count(&matrices.collect::<Vec<_>>()) as usize
 }
 
-/// All tokens of some sequences, one sequence after the other, each with its position.
+/// The tokens of all sequences, sequence after sequence, each with its position.
 fn with_positions(sequences: &[impl AsRef<[u32]>]) -> impl Iterator<Item = (u32, usize)> {
     let sequences = sequences.iter();
     sequences.flat_map(|sequence| sequence.as_ref().iter().copied().zip(0..))

@@ -1,9 +1,9 @@
-//! The bias on the scores of self-attention, by the distance of query and key.
+//! The bias on the scores of self-attention, which depends on the distance between query and key.
 
 use crate::nn::position_bias::{BiasKind, Buckets, PositionBiasConfig, slopes};
 use crate::packed::weights::NamedWeights;
 
-/// Distances on either side whose buckets are stored; others are computed.
+/// Largest distance, on either side, whose bucket is stored; others are computed.
 const TABLE_LEN: i64 = 512;
 
 /// The bias of a stack; [`PositionBias`](crate::nn::PositionBias) has the formulas.
@@ -44,7 +44,7 @@ impl PositionBias {
         })
     }
 
-    /// Writes the biases of keys at some positions, for a query at another: `[keys, n_heads]`.
+    /// Writes the biases of a query at position `query` and of keys at positions `keys`: `[keys, n_heads]`.
     pub fn fill(&self, query: u32, keys: impl Iterator<Item = u32>, out: &mut Vec<f32>) {
         out.clear();
         let distances = keys.map(|key| i64::from(key) - i64::from(query));

@@ -9,8 +9,8 @@ use transformer_cpu::rows;
 use transformer_cpu::sized;
 use transformer_kernels::Activation;
 
-/// The recurrence of a decoder's layer; [`Recurrence`](crate::nn::Recurrence) has the formula. A slot has the state after its
-/// token in place of keys and values.
+/// The recurrence of a decoder layer; [`Recurrence`](crate::nn::Recurrence) has the formula. A slot holds the state
+/// after its token instead of keys and values.
 pub struct Recurrence {
     input: PackedLinear,
     forget: PackedLinear,
@@ -32,7 +32,7 @@ impl Recurrence {
         })
     }
 
-    /// Reads new tokens, each after its target's tokens so far.
+    /// Reads new tokens, each of which continues its target.
     ///
     /// # Shapes
     /// - x and output: `[rows, d_model]`, for the rows of `reading`

@@ -1,6 +1,6 @@
-//! The stacks of encoder and decoder (§3.1). In the encoder, all tokens of some sources are the rows of one matrix, and
-//! none of them is padding of a batch. In the decoder, each row is a new token of a target, which attends to its target's
-//! tokens so far and to its source.
+//! The stacks of encoder and decoder (§3.1). In the encoder, the tokens of all sources are the rows of one matrix,
+//! without padding between sources. In the decoder, each row is a new token of a target, which attends to the tokens of
+//! its target so far and to its source.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::packed::state::{Memory, Reading};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::Buffers;
 
-/// By what a token reads its own sequence.
+/// How a layer mixes the positions of its own sequence.
 enum Mixer {
     SelfAttention(SelfAttention),
     Recurrence(Recurrence),
 }
 
-/// Self-attention or a recurrence, attention to the memory where there is one, then the feed-forward network, each inside
-/// its [`Sublayer`].
+/// Self-attention or a recurrence, cross-attention if there is a memory, then the feed-forward network, each inside its
+/// [`Sublayer`].
 struct Layer {
     mixer: Mixer,
     self_attention_sublayer: Sublayer,
@@ -67,7 +67,7 @@ impl Layer {
         })
     }
 
-    /// Whole sequences, each of whose tokens attends to all of them.
+    /// Applies the layer to whole sequences.
     fn forward(&self, x: &mut [f32], sources: &[Memory], buffers: &mut Buffers) {
         self.self_attention_sublayer
             .forward(x, buffers, |x, output, buffers| match &self.mixer {
@@ -77,7 +77,7 @@ impl Layer {
         self.apply_feed_forward(x, buffers);
     }
 
-    /// New tokens. `index` is the layer's, by which its keys and values are found.
+    /// Applies the layer to new tokens. `index` is the index of the layer, under which keys and values are cached.
     fn next(&self, x: &mut [f32], index: usize, reading: &mut Reading<'_>, buffers: &mut Buffers) {
         self.self_attention_sublayer
             .forward(x, buffers, |x, output, buffers| match &self.mixer {
@@ -104,7 +104,7 @@ impl Layer {
     }
 }
 
-/// Layers on top of each other, with a final norm if the configuration has one.
+/// A stack of layers, with a final norm if configured.
 pub struct Stack {
     layers: Vec<Layer>,
     final_norm: Option<Norm>,
@@ -139,7 +139,7 @@ impl Stack {
         })
     }
 
-    /// Turns the embedded tokens of sources, one source after the other, into their memory.
+    /// Encodes the embedded tokens of sources, source after source, in place.
     ///
     /// # Shapes
     /// - x: `[rows, d_model]`
@@ -150,10 +150,10 @@ impl Stack {
         self.normalize(x);
     }
 
-    /// Computes every layer's keys and values of the memory, once for all tokens that are decoded.
+    /// Computes every layer's keys and values of the memory, once for all decoded tokens.
     ///
     /// # Shapes
-    /// - x: `[rows, d_model]`, the encoder's output of the sources, one after the other
+    /// - x: `[rows, d_model]`, the encoder's output, source after source
     pub fn project_memory(&self, x: &[f32], sources: &mut [Memory], buffers: &mut Buffers) {
         let tokens: usize = sources.iter().map(|source| source.len).sum();
         let attentions = self.layers.iter().flat_map(|layer| &layer.cross_attention);
@@ -173,8 +173,8 @@ impl Stack {
         }
     }
 
-    /// Applies the stack to embedded tokens, the rows of `reading`, whose attention becomes the mean over layers and
-    /// heads where it is requested.
+    /// Applies the stack to embedded tokens, the rows of `reading`. If requested, its attention becomes the mean over
+    /// layers and heads.
     ///
     /// # Shapes
     /// - x: `[rows, d_model]`

@@ -1,9 +1,9 @@
-//! The state of decoding: for each source of a batch its memory, and its targets so far.
+//! The state of decoding: per source of a batch, its memory and its targets so far.
 //!
-//! A token's keys and values are in one slot of its source, in every layer. A slot knows the one before it, so that
-//! a target is known by the slot of its last token, and targets with a common beginning share its slots. To select
-//! sources and targets moves sources and copies slot numbers. Keys and values are moved only where more than half of a
-//! source's slots belong to no target any more: these are freed then.
+//! In every layer, a token's keys and values are in one slot of its source. Each slot links to the one before it, so
+//! that a target is identified by the slot of its last token, and targets with a common beginning share slots.
+//! Selecting sources and targets moves sources and copies slot numbers. Keys and values are moved only when more than
+//! half of a source's slots belong to no target; these slots are then freed.
 
 use std::iter;
 use std::mem;
@@ -19,21 +19,21 @@ use transformer_cpu::Threads;
 #[derive(Debug, Clone)]
 pub struct PackedState {
     pub(crate) sources: Vec<Source>,
-    /// For each target, the slot of its last token that is attended to; those of a source together, the same number
-    /// for each source.
+    /// Per target, the slot of its last token that is not padding. The targets of a source are adjacent, and every
+    /// source has the same number of them.
     pub(crate) tips: Vec<Option<u32>>,
-    /// Number of tokens of each target.
+    /// Number of tokens per target.
     pub(crate) len: usize,
-    /// Tokens of the longest source that the batch began with.
+    /// Length of the longest source in the initial batch.
     pub(crate) src_len: usize,
-    /// The memory of each task.
+    /// The buffers of each task.
     pub(crate) workspaces: Vec<Workspace>,
-    /// The threads of each step, at most.
+    /// The threads that a step may use.
     pub(crate) threads: Threads,
 }
 
 impl PackedState {
-    /// Sources that have one empty target each.
+    /// Sources with one empty target each.
     pub(crate) fn new(sources: Vec<Source>, workspaces: Vec<Workspace>, threads: Threads) -> Self {
         let lengths = sources.iter().map(|source| source.memory.len);
         Self {
@@ -46,11 +46,11 @@ impl PackedState {
         }
     }
 
-    /// The next step of all targets, dealt to tasks.
+    /// The next step of all targets, divided into tasks.
     ///
     /// # Shapes
-    /// - last: a token for each target
-    /// - log_probs: `[rows, tgt_vocab_size]`, where the results go
+    /// - last: one token per target
+    /// - log_probs: `[rows, tgt_vocab_size]`, overwritten with the results
     /// - attention: `[rows, src_len]`, zeros; empty unless requested
     pub(crate) fn steps<'a>(
         &'a mut self,
@@ -60,7 +60,7 @@ impl PackedState {
         attention: &'a mut [f32],
     ) -> Vec<Step<'a>> {
         let rows = self.tips.len();
-        assert_eq!(last.len(), rows, "targets and sources must pair up");
+        assert_eq!(last.len(), rows, "one token per target is needed");
         let tasks = tasks::count(rows, threads);
         let needed = self.workspaces.len().max(tasks);
         self.workspaces.resize_with(needed, Workspace::default);
@@ -87,7 +87,7 @@ impl PackedState {
             .collect()
     }
 
-    /// The sources and targets of each task, with its memory.
+    /// The sources and targets of each task, with its buffers.
     #[expect(clippy::type_complexity, reason = "the parts of one call")]
     pub(crate) fn readings<'a, 't>(
         &'a mut self,
@@ -112,8 +112,8 @@ impl PackedState {
         readings
     }
 
-    /// Keeps the given sources, in the given order, and the targets `rows`: the same number for each source, those
-    /// of a source together. Indices may repeat.
+    /// Selects the given sources, in the given order, and the targets `rows`: the same number per source, adjacent to
+    /// each other. Indices may repeat.
     ///
     /// # Panics
     /// When no source is given, an index is out of range, or a row is not a target of its source.
@@ -140,7 +140,7 @@ impl PackedState {
         }
     }
 
-    /// Moves each source to where it is wanted; where it is wanted more than once, copies of it.
+    /// Reorders the sources by index. A source whose index repeats is copied.
     fn move_sources(&mut self, sources: &[usize]) {
         let mut copies = vec![0; self.sources.len()];
         sources.iter().for_each(|&source| copies[source] += 1);
@@ -164,13 +164,12 @@ pub(crate) struct Memory {
     pub len: usize,
     /// The positions of tokens that are not padding.
     pub attended: Vec<u32>,
-    /// For each layer of the decoder, the keys of all heads and then the values of every token:
-    /// `[len, n_kv_heads · (d_k + d_v)]`.
+    /// Per decoder layer, the keys of all heads and then the values of every token: `[len, n_kv_heads · (d_k + d_v)]`.
     pub key_values: Vec<Vec<f32>>,
 }
 
 impl Memory {
-    /// The memory of a source, without keys and values.
+    /// The memory of a source, with keys and values still missing.
     pub fn new(source: &[u32], pad: u32) -> Self {
         let positions = (0..).zip(source);
         let attended = positions.filter(|&(_, &token)| token != pad);
@@ -181,7 +180,7 @@ impl Memory {
         }
     }
 
-    /// Moves the weights of the attended tokens, which are first in a row, to the positions of these tokens.
+    /// Moves attention weights, which come first in a row, to the positions of their tokens.
     ///
     /// # Shapes
     /// - row: `[src_len]`, zeros after the weights
@@ -193,24 +192,24 @@ impl Memory {
     }
 }
 
-/// Up to this many slots of a source are all kept: they need little memory.
+/// With fewer slots, a source keeps all of them: they need little memory.
 const FEW_SLOTS: usize = 256;
 
 /// A source of a batch, and the slots of its targets' tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     memory: Arc<Memory>,
-    /// For each slot, the one before it in its target.
+    /// Per slot, the slot before it in its target.
     before: Vec<Option<u32>>,
-    /// For each slot, the position of its token.
+    /// Per slot, the position of its token.
     positions: Vec<u32>,
-    /// For each layer, the keys of all heads and then the values in every slot, `[slots, n_kv_heads · (d_k + d_v)]`; in a layer
-    /// with a recurrence its states, `[slots, d_model]`.
+    /// Per layer, the keys of all heads and then the values in every slot, `[slots, n_kv_heads · (d_k + d_v)]`; in a
+    /// layer with a recurrence its states, `[slots, d_model]`.
     key_values: Vec<Vec<f32>>,
 }
 
 impl Source {
-    /// A source without a token of a target, for a decoder of this many layers.
+    /// A source without target tokens, for a decoder of this many layers.
     pub fn new(memory: Memory, layers: usize) -> Self {
         Self {
             before: Vec::new(),
@@ -224,7 +223,7 @@ impl Source {
         &self.memory
     }
 
-    /// Gives a target's next token a slot. Its keys and values follow, layer by layer.
+    /// Allocates a slot for a target's next token. Its keys and values follow, layer by layer.
     fn append(&mut self, tip: &mut Option<u32>, position: usize, kind: TokenKind) {
         let slot = self.before.len() as u32;
         self.before.push(*tip);
@@ -234,7 +233,8 @@ impl Source {
         }
     }
 
-    /// Keeps the keys and values of a layer, or its state, in the next slot: `[n_kv_heads · (d_k + d_v)]`, `[d_model]`.
+    /// Appends the keys and values of a layer for the next slot, `[n_kv_heads · (d_k + d_v)]`, or its state,
+    /// `[d_model]`.
     pub fn keep(&mut self, layer: usize, key_value: &[f32]) {
         self.key_values[layer].extend_from_slice(key_value);
     }
@@ -249,8 +249,8 @@ impl Source {
         &self.key_values[layer]
     }
 
-    /// Frees the slots that belong to none of the source's targets, where these are more than half of many. The other
-    /// slots get new numbers, in the same order.
+    /// Frees the slots that belong to none of the source's targets, if there are many slots and these are more than
+    /// half. The remaining slots are renumbered in the same order.
     fn free_slots(&mut self, tips: &mut [Option<u32>]) {
         let slots = self.before.len();
         if slots < FEW_SLOTS {
@@ -261,7 +261,7 @@ impl Source {
         if 2 * kept >= slots {
             return;
         }
-        // For each slot, the number of kept ones before it, which is its new number.
+        // Per slot, the number of kept slots before it, which is its new number.
         let mut next = 0;
         let numbers = is_kept.iter().map(|&is_kept| {
             let number = next;
@@ -288,7 +288,7 @@ impl Source {
         }
     }
 
-    /// For each slot, whether it belongs to one of these targets.
+    /// Per slot, whether it belongs to one of these targets.
     fn slots_of(&self, tips: &[Option<u32>]) -> Vec<bool> {
         let mut belongs = vec![false; self.before.len()];
         for &tip in tips {
@@ -303,7 +303,7 @@ impl Source {
         belongs
     }
 
-    /// The slots of a target, the last first.
+    /// The slots of a target, last first.
     fn slots(&self, tip: Option<u32>) -> impl Iterator<Item = u32> {
         iter::successors(tip, move |&slot| self.before[slot as usize])
     }
@@ -319,18 +319,18 @@ pub(crate) enum TokenKind {
 
 /// A row of a decoder call.
 pub(crate) struct Query<'a> {
-    /// Its source, by its index in the batch or task.
+    /// The index of its source in the batch or task.
     pub source: usize,
     /// Its position in its target.
     pub position: u32,
     pub kind: TokenKind,
-    /// The slots that it attends to, in the order of its target. This list is the causal mask: no slot after the row's own
-    /// is in it.
+    /// The slots that it attends to, in the order of its target. This list is the causal mask: it has no slot after the
+    /// row's own.
     pub slots: &'a [u32],
 }
 
 impl Query<'_> {
-    /// The slot of the token before it that is attended to.
+    /// The slot of the last token before it that is not padding.
     pub fn before(&self) -> Option<u32> {
         let own = usize::from(self.kind == TokenKind::Attended);
         let before = self.slots.len().checked_sub(1 + own)?;
@@ -342,7 +342,7 @@ impl Query<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     rows: Vec<Row>,
-    /// The slots of all rows, one row after the other, those of each in the order of its target.
+    /// The slots of all rows, row after row, each in the order of its target.
     slots: Vec<u32>,
 }
 
@@ -382,7 +382,7 @@ impl Queries {
         });
     }
 
-    /// For each row the position of its token.
+    /// The position of each row's token.
     pub fn positions(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(|row| row.position as usize)
     }
@@ -403,19 +403,19 @@ impl Queries {
     }
 }
 
-/// The data that a decoder call reads and writes beside its rows.
+/// The data that a decoder call reads and writes, apart from its rows.
 pub(crate) struct Reading<'a> {
     pub queries: &'a Queries,
     pub sources: &'a mut [Source],
-    /// Each row's attention to its source, summed over layers and heads, that of attended tokens first:
+    /// Each row's attention to its source, summed over layers and heads, the weights of attended tokens first:
     /// `[rows, src_len]`. Empty unless requested.
     pub attention: &'a mut [f32],
     pub src_len: usize,
 }
 
 impl Reading<'_> {
-    /// Turns the sums of attention over `heads` heads, those of all layers, into means at the positions of their
-    /// tokens.
+    /// Divides the sums of attention by `heads`, the number of heads of all layers, and moves them to the positions of
+    /// their tokens.
     pub fn finish_attention(&mut self, heads: usize) {
         let rows = self.attention.chunks_mut(self.src_len.max(1));
         for (row, query) in rows.zip(self.queries.iter()) {
@@ -441,8 +441,8 @@ mod tests {
         state
     }
 
-    /// Reads a token of each target, whose key is the first number and whose value is its layer. Returns the keys that
-    /// each target attends to, in the last layer.
+    /// Appends a token to each target, with the given key and its layer as value. Returns the keys that each target
+    /// attends to in the last layer.
     fn step(state: &mut PackedState, keys: &[f32]) -> Vec<Vec<f32>> {
         let targets = state.tips.len() / state.sources.len();
         let mut queries = Queries::default();
@@ -472,7 +472,7 @@ mod tests {
         attended.collect()
     }
 
-    /// Slots of each source; checks that every layer has the same number.
+    /// Number of slots per source; checks that every layer has the same number.
     fn slots(state: &PackedState) -> Vec<usize> {
         let slots = state.sources.iter().map(|source| {
             for (layer, key_values) in source.key_values.iter().enumerate() {
@@ -485,8 +485,8 @@ mod tests {
         slots.collect()
     }
 
-    /// Steps with `parents(step, row)`, the target that each target of a source continues. Returns the most slots that
-    /// a source had.
+    /// Runs `steps` steps, after each of which the targets of a source continue those that `parents(step, row)` gives.
+    /// Returns the largest number of slots of a source.
     fn most_slots(steps: usize, parents: impl Fn(usize, usize) -> usize) -> usize {
         let mut state = state();
         let mut targets = vec![Vec::new(); 2 * WIDTH];
@@ -511,10 +511,10 @@ mod tests {
 
     #[test]
     fn slots_of_dropped_targets_are_freed() {
-        // Of each step one target is continued: 200 of 1600 slots are attended to at the end.
+        // One target per step is continued: 200 of 1600 slots are attended to at the end.
         let most = most_slots(200, |at, _| at % WIDTH);
         assert!(most <= 2 * 200 + WIDTH, "{most}");
-        // Targets that differ in their last tokens only.
+        // Targets that differ only in their last tokens.
         let most = most_slots(200, |at, row| match at % 5 {
             0 => at % WIDTH,
             _ => (row + at) % WIDTH,

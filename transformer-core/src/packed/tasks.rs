@@ -1,5 +1,5 @@
-//! Work on several sources, dealt to rayon's threads: each thread computes a whole step of its own sources, so that
-//! threads wait for each other once in a step.
+//! The distribution of work on several sources over rayon's threads: each thread computes a whole step of its own
+//! sources, so that threads synchronise once per step.
 
 use std::mem;
 use std::ops::Range;
@@ -8,24 +8,24 @@ use rayon::prelude::*;
 
 use transformer_cpu::{PackedPrecision, Threads};
 
-/// Multiplications of a step, at least, that several threads compute. They meet after each product: in a smaller
-/// step, most of their time would go into waiting for each other.
+/// The fewest multiplications in a step that several threads compute. They synchronise after each matrix
+/// multiplication: in a smaller step, they would spend most of their time waiting.
 const LEAST_WORK: usize = 1 << 26;
 
-/// A product with fewer rows takes as long as one with this many: the time to read its weights.
+/// A matrix multiplication with fewer rows takes as long as one with this many: the time to read its weights.
 const READING: usize = 8;
 
-/// The fewest rows of a task, on average. A task with fewer would spend most of its time on reading the weights.
+/// The fewest rows per task, on average. With fewer, a task would spend most of its time reading the weights.
 const ROWS: usize = 16;
 
-/// The threads of a step that multiplies this many rows by this many weights.
+/// The threads for a step that multiplies `rows` rows by `weights` weights.
 pub fn threads(
     rows: usize,
     weights: usize,
     precision: PackedPrecision,
     threads: Threads,
 ) -> Threads {
-    // Four products of 8 bits take as long as one of 32.
+    // Four multiplications in 8 bits take as long as one in f32.
     let at_once = match precision {
         PackedPrecision::F32 => 1,
         PackedPrecision::Int8 => 4,
@@ -45,14 +45,14 @@ pub fn count(rows: usize, threads: Threads) -> usize {
     }
 }
 
-/// Deals items, each of which has some rows, to tasks with about equal numbers of rows.
+/// Divides items, with the given numbers of rows, into tasks with about equal numbers of rows.
 pub fn deal(rows: &[usize], threads: Threads) -> Vec<Range<usize>> {
     let all: usize = rows.iter().sum();
     let count = count(all, threads);
     let mut ends = vec![0; count];
     let mut before = 0;
     for (index, rows) in rows.iter().enumerate() {
-        // The task in whose share of all rows the middle of the item's is.
+        // The task whose range of rows contains the middle of the item.
         let task = (before + rows / 2) * count / all.max(1);
         ends[task.min(count - 1)] = index + 1;
         before += rows;
@@ -64,11 +64,11 @@ pub fn deal(rows: &[usize], threads: Threads) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Runs tasks side by side; one alone, with the threads given for its products. The results are in the order of the
-/// tasks.
+/// Runs tasks in parallel, each on one thread; a single task uses `threads` for its matrix multiplications. The results
+/// are in the order of the tasks.
 ///
-/// Where products have all threads, the one task begins on one of them: from any other thread, each product would be
-/// handed over and waited for.
+/// A single task with all threads starts on a thread of the pool: from any other thread, each matrix multiplication
+/// would be handed over and waited for.
 pub fn run<T: Send, R: Send>(
     tasks: Vec<T>,
     threads: Threads,
@@ -130,7 +130,7 @@ mod tests {
         let all = |rows, weights, precision| {
             threads(rows, weights, precision, Threads::All) == Threads::All
         };
-        // A token of a model with two million weights, and of one with sixty.
+        // A token of a model with two million weights, and of one with sixty million.
         assert!(!all(1, 2_000_000, F32));
         assert!(all(1, 60_000_000, F32));
         assert!(all(64, 2_000_000, F32));

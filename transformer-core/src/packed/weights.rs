@@ -1,4 +1,4 @@
-//! The weights that a packed model is made of, by their names.
+//! The weights of a packed model, by name.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -11,12 +11,12 @@ use crate::decoding::to_host;
 use transformer_cpu::{PackedMatrix, PackedPrecision};
 use transformer_kernels::WeightLayout;
 
-/// Weights by their names in `model.safetensors`. A packed model asks for each of them once.
+/// Weights by their names in `model.safetensors`. A packed model requests each of them once.
 pub(crate) trait NamedWeights {
     /// The error of a weight that is missing or cannot be read.
     type Error;
 
-    /// A matrix, packed.
+    /// Reads and packs a matrix.
     ///
     /// # Shapes
     /// - sizes: `[d_input, d_output]`, in either layout
@@ -27,11 +27,11 @@ pub(crate) trait NamedWeights {
         layout: WeightLayout,
     ) -> Result<PackedMatrix, Self::Error>;
 
-    /// A weight that stays in single precision: a bias, a vector of a norm, or learned positions.
+    /// Reads a weight that stays in f32: a bias, a vector of a norm, or learned positions.
     fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, Self::Error>;
 }
 
-/// The weights of a module in memory. Each is freed as soon as it has been asked for.
+/// The weights of a module in memory. Each is freed as soon as it has been requested.
 pub(crate) struct ModuleWeights<B: Backend> {
     tensors: HashMap<String, Tensor<B, 1>>,
     precision: PackedPrecision,
@@ -53,7 +53,7 @@ impl<B: Backend> ModuleWeights<B> {
     fn take(&mut self, name: &str, count: usize) -> Vec<f32> {
         let tensor = self.tensors.remove(name);
         let values = to_host(tensor.unwrap_or_else(|| panic!("the model has no `{name}`")));
-        assert_eq!(values.len(), count, "numbers of `{name}`");
+        assert_eq!(values.len(), count, "elements of `{name}`");
         values
     }
 }

@@ -1,11 +1,11 @@
-//! The memory of a task, reused from one operation to the next and from one step to the next.
+//! The buffers of a task, reused between operations and between steps.
 
 use std::fmt;
 
 use crate::packed::state::Queries;
 use transformer_cpu::{ProductBuffer, Threads};
 
-/// The memory of a task.
+/// The buffers of a task.
 #[derive(Default)]
 pub struct Workspace {
     /// The residual stream: `[rows, d_model]`.
@@ -15,10 +15,10 @@ pub struct Workspace {
     pub buffers: Buffers,
 }
 
-/// The memory of a layer. A buffer may be longer than its contents.
+/// The buffers of a layer. A buffer may be longer than its contents.
 #[derive(Default)]
 pub struct Buffers {
-    /// A sub-layer's input where the norm is before it: `[rows, d_model]`.
+    /// A sub-layer's normalised input, with pre-norm: `[rows, d_model]`.
     pub normed: Vec<f32>,
     /// A sub-layer's output: `[rows, d_model]`.
     pub output: Vec<f32>,
@@ -30,12 +30,12 @@ pub struct Buffers {
     pub bias: Vec<f32>,
     /// The scores of a query.
     pub scores: Vec<f32>,
-    /// Inside of the feed-forward network: `[rows, d_ff]`.
+    /// Hidden features of the feed-forward network: `[rows, d_ff]`.
     pub inner: Vec<f32>,
     pub products: Products,
 }
 
-/// The buffer and the threads of every product.
+/// The buffer and the threads of matrix multiplications.
 pub struct Products {
     pub buffer: ProductBuffer,
     pub threads: Threads,
@@ -50,7 +50,7 @@ impl Default for Products {
     }
 }
 
-/// A clone is empty: no operation reads the contents that another has left.
+/// A clone is empty: no operation reads what another has left in a buffer.
 impl Clone for Workspace {
     fn clone(&self) -> Self {
         Self::default()

@@ -1,4 +1,4 @@
-//! Tokens that were added to a tokenizer, as Hugging Face's classes read them, and the cutting of a text at them.
+//! Tokens added to a tokenizer, as Hugging Face's classes read them, and splitting of text at them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::text::tokenizer_json::entries::MAX_TOKENS;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AddedToken {
     pub content: String,
-    /// Only where no other characters than spaces are beside it.
+    /// It is matched only where no characters other than spaces are beside it.
     #[serde(default)]
     pub single_word: bool,
-    /// White space on its left belongs to it.
+    /// Whitespace on its left belongs to it.
     #[serde(default)]
     pub lstrip: bool,
-    /// White space on its right belongs to it.
+    /// Whitespace on its right belongs to it.
     #[serde(default)]
     pub rstrip: bool,
-    /// It is looked for in normalized text, where the tokenizer is a `tokenizer.json`.
+    /// It is matched in normalized text, if the tokenizer is a `tokenizer.json`.
     pub normalized: Option<bool>,
     #[serde(default)]
     pub special: bool,
 }
 
 impl AddedToken {
-    /// The token as the crate has it.
+    /// The token as a type of the crate `tokenizers`.
     pub fn to_crate(&self, is_special: bool) -> tokenizers::AddedToken {
         tokenizers::AddedToken::from(self.content.as_str(), is_special)
             .single_word(self.single_word)
@@ -43,20 +43,20 @@ impl AddedToken {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AddedTokens {
     by_id: BTreeMap<u32, AddedToken>,
-    /// The names of all tokens that are no text.
+    /// The names of all special tokens.
     special: HashSet<String>,
-    /// No text is cut at them.
+    /// Text is not split at them.
     are_text: bool,
 }
 
-/// The most bytes of an added token.
+/// Maximum length of an added token in bytes.
 const MOST_BYTES: usize = 256;
 
-/// Checks the lengths of added tokens. The crate `tokenizers` looks for all of them at once, by an automaton, whose
+/// Checks the lengths of added tokens. The crate `tokenizers` matches all of them with one automaton, whose
 /// construction takes time quadratic in their lengths.
 ///
 /// # Errors
-/// When the longest is too long, in words.
+/// When the longest is too long.
 pub(crate) fn check_lengths<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let longest = names.map(str::len).max().unwrap_or(0);
     match longest > MOST_BYTES {
@@ -68,11 +68,10 @@ pub(crate) fn check_lengths<'a>(names: impl Iterator<Item = &'a str>) -> Result<
 }
 
 impl AddedTokens {
-    /// Added tokens with their ids, of which those with the names of `special` are no text. With `are_text`, no text is cut at
-    /// them.
+    /// Added tokens with their ids; those named in `special` are special. With `are_text`, text is not split at them.
     ///
     /// # Errors
-    /// When a token is empty, too long, there twice, or has too high an id; in words.
+    /// When a token is empty, too long or duplicated, or has too high an id.
     pub fn new(
         tokens: impl IntoIterator<Item = (u32, AddedToken)>,
         special: HashSet<String>,
@@ -121,29 +120,29 @@ impl AddedTokens {
         self.by_id.iter().map(|(id, token)| (*id, token))
     }
 
-    /// The names of all tokens that are no text, be they added or not.
+    /// The names of all special tokens, added or not.
     pub fn special(&self) -> impl Iterator<Item = &str> {
         self.special.iter().map(String::as_str)
     }
 
-    /// Whether a token is no text.
+    /// Whether a token is special.
     pub fn is_special(&self, name: &str) -> bool {
         self.special.contains(name)
     }
 
-    /// A token that is text, if there is one.
+    /// The first token that is not special, if there is one.
     pub fn first_text(&self) -> Option<(u32, &str)> {
         self.ids().find(|(_, name)| !self.is_special(name))
     }
 
-    /// What cuts texts at these tokens.
+    /// Splits text at these tokens.
     pub fn splitter(&self) -> Splitter {
         let is_text = |token: &AddedToken| !self.is_special(&token.content);
         let texts = self.tokens().filter(|(_, token)| is_text(token));
         let texts: BTreeMap<_, _> = texts
             .map(|(id, token)| (token.content.clone(), (id, token.clone())))
             .collect();
-        // Special tokens are looked for, too, so that text which spells one is not cut at another within it.
+        // Special tokens are matched, too, so that text that spells one is not split at another within it.
         let special = self.special().zip(0..).filter(|(name, _)| !name.is_empty());
         let names = texts.keys().map(String::as_str).zip(0..);
         Splitter {
@@ -154,14 +153,14 @@ impl AddedTokens {
     }
 }
 
-/// Cuts texts at the added tokens that are text, as the slow classes of Hugging Face do before SentencePiece.
+/// Splits text at the added tokens that are not special, as Hugging Face's slow classes do before SentencePiece.
 #[derive(Debug, Clone)]
 pub(crate) struct Splitter {
-    /// All tokens, the special ones among them.
+    /// All tokens, including the special ones.
     trie: Arc<Trie>,
-    /// The others, with their ids.
+    /// The tokens that are not special, with their ids.
     texts: BTreeMap<String, (u32, AddedToken)>,
-    /// No text is cut.
+    /// Text is not split.
     are_text: bool,
 }
 
@@ -177,12 +176,12 @@ impl Splitter {
         self.texts.contains_key(text)
     }
 
-    /// Whether a part of a text that was [cut](Self::split) is one of the tokens.
+    /// Whether a part of a [split](Self::split) text is one of the tokens.
     pub fn is_token(&self, part: &str) -> bool {
         !self.are_text && self.contains(part)
     }
 
-    /// Bytes that differ where texts are cut otherwise; none where no text is cut.
+    /// Bytes that identify how text is split; empty if it is not.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self.texts.is_empty() || self.are_text {
             true => Vec::new(),
@@ -190,7 +189,7 @@ impl Splitter {
         }
     }
 
-    /// The tokens in a text, the longest of those that begin at the same place, and the stretches between them.
+    /// The tokens in a text, the longest at each position, and the text between them.
     pub fn split(&self, text: &str) -> Vec<String> {
         if self.texts.is_empty() || self.are_text {
             return vec![text.to_owned()];
@@ -226,11 +225,11 @@ impl Splitter {
     }
 }
 
-/// Moves white space and text between a token and the parts beside it, as the token's flags say.
+/// Moves whitespace and text between a token and the adjacent parts, according to the token's flags.
 fn strip(parts: &mut [String], at: usize, token: &AddedToken) {
     let has_left = at > 0 && !parts[at - 1].is_empty();
     let has_right = parts.get(at + 1).is_some_and(|right| !right.is_empty());
-    // Before white space is removed.
+    // Before whitespace is removed.
     let joins_left = token.single_word && has_left && !parts[at - 1].ends_with(' ');
     let joins_right = token.single_word && has_right && !parts[at + 1].starts_with(' ');
     if token.rstrip && has_right {

@@ -1,6 +1,6 @@
-//! Spaces of tokenized English that decoded text is freed from, as by Hugging Face's `clean_up_tokenization_spaces`.
+//! Removes spaces of tokenized English from decoded text, like Hugging Face's `clean_up_tokenization_spaces`.
 
-/// What is replaced, in this order, each in the text that the one before leaves.
+/// Replacements, applied one after another.
 const RULES: [(&str, &str); 10] = [
     (" .", "."),
     (" ?", "?"),
@@ -14,11 +14,11 @@ const RULES: [(&str, &str); 10] = [
     (" 're", "'re"),
 ];
 
-/// The last characters of a cleaned text that text behind it may change: a rule has four, and one before it may have
-/// removed two more.
+/// Number of characters at the end of a cleaned text that text after it may change: a rule has four, and an earlier
+/// rule may have removed two more.
 pub(super) const UNSETTLED: usize = 6;
 
-/// The text without spaces before punctuation and before English endings.
+/// Removes spaces before punctuation and English endings.
 pub(super) fn clean_up(text: &str) -> String {
     let text = text.to_owned();
     RULES
@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    /// As `PreTrainedTokenizerBase.clean_up_tokenization` of transformers 4.57 gives them.
+    /// As computed by `PreTrainedTokenizerBase.clean_up_tokenization` of transformers 4.57.
     #[test]
     fn texts_are_those_of_hugging_face() {
         for (text, expected) in [

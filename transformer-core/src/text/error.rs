@@ -1,4 +1,4 @@
-//! Errors of text.
+//! Errors of tokenizers and translation.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::formats::format::{Files, Format};
 use crate::formats::hugging_face::{HuggingFace, key_of};
 use crate::text::languages::listed;
 
-/// Text that cannot be read, written or translated.
+/// An error of a tokenizer, or while translating text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
@@ -23,15 +23,15 @@ pub enum TextError {
     },
     /// The tokenizer has more entries than the model has embeddings.
     #[error(
-        "{}: {tokens} tokens for a model that knows {vocab_size}",
+        "{}: {tokens} tokens, but the model's vocabulary has {vocab_size}",
         path.display()
     )]
     Vocabulary {
         /// The tokenizer's file.
         path: PathBuf,
-        /// Entries of the tokenizer.
+        /// Number of entries in the tokenizer.
         tokens: usize,
-        /// Entries of the model's smaller vocabulary.
+        /// Number of entries in the model's vocabulary: in the smaller one, if the tokenizer is shared.
         vocab_size: usize,
     },
     /// The tokenizer and the model have different ids for a special token.
@@ -51,39 +51,39 @@ pub enum TextError {
     /// The tokenizer has no token for a language.
     #[error("no token for the language `{name}`; {}", listed(known))]
     Language {
-        /// The language asked for.
+        /// The requested language.
         name: String,
-        /// The tokens for languages that there are.
+        /// The available language tokens.
         known: Vec<String>,
     },
-    /// The tokenizer has tokens for the languages of targets only.
+    /// The tokenizer has language tokens for targets only.
     #[error(
-        "the source's language `{name}` has no token: this model has tokens for the target's only"
+        "no token for the source language `{name}`: this model has tokens for target languages only"
     )]
     SourceLanguage {
-        /// The language asked for.
+        /// The requested language.
         name: String,
     },
-    /// Targets must begin with the token of their language, which was not chosen.
-    #[error("the target's language is not chosen; {}", listed(known))]
+    /// Targets must begin with a language token, but no language was chosen.
+    #[error("no target language is chosen; {}", listed(known))]
     NoTargetLanguage {
-        /// The tokens for languages that there are.
+        /// The available language tokens.
         known: Vec<String>,
     },
-    /// The target's language is the token that the model's decoder starts with, which is part of its configuration.
+    /// The target language is fixed by the model's configuration: its decoder starts with a language token.
     #[error(
-        "the model's decoder starts with `{start}` (`decoder_start_token_id`), so that targets cannot be in `{name}`"
+        "the model's decoder starts with `{start}` (`decoder_start_token_id`), so targets cannot be in `{name}`"
     )]
     StartLanguage {
-        /// The token of the language asked for.
+        /// The token of the requested language.
         name: String,
         /// The token that the decoder starts with.
         start: String,
     },
-    /// The dropout of merges is not a probability.
+    /// The BPE dropout is not a probability.
     #[error("dropout {0} is not between 0 and 1")]
     Dropout(f64),
-    /// Only the merges of a BPE can be dropped.
+    /// BPE dropout requires a BPE tokenizer.
     #[error("dropout is for BPE tokenizers; this one is {model}")]
     DropoutWithoutBpe {
         /// The type of the tokenizer's model.
@@ -92,7 +92,7 @@ pub enum TextError {
     /// The tokenizer failed on a sentence.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
-    /// The tokenizers of an ensemble are not the same.
+    /// The tokenizers of an ensemble differ.
     #[error("{}: not the tokenizer of {}", path.display(), first.display())]
     OtherTokenizer {
         /// The model directory with another tokenizer.
@@ -103,10 +103,10 @@ pub enum TextError {
     /// The model directory is damaged.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The options are out of range.
+    /// A decoding option is out of range.
     #[error(transparent)]
     Options(#[from] DecodeOptionsError),
-    /// The model does not accept a sentence; the index counts those given, from 0.
+    /// The model does not accept a sentence; its index counts from 0.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
@@ -121,7 +121,7 @@ impl TextError {
         }
     }
 
-    /// The error with the key that a file of Hugging Face's has, if the model's directory is one of theirs.
+    /// The error with Hugging Face's key, if the model directory is Hugging Face's.
     pub(super) fn in_keys_of(self, directory: &Path) -> Self {
         match self {
             Self::SpecialToken {

@@ -1,6 +1,6 @@
-//! Tokens that stand for languages: `eng_Latn` (NLLB), `__en__` (M2M100), `en_XX` (mBART), `>>fra<<` (Marian).
+//! Language tokens: `eng_Latn` (NLLB), `__en__` (M2M100), `en_XX` (mBART), `>>fra<<` (Marian).
 
-/// The language of a token that stands for one, without the marks around it: of `__en__`, `en`.
+/// The language of a language token, without the marks around it: `en` for `__en__`.
 pub(super) fn language(token: &str) -> Option<&str> {
     if let Some(language) = token.strip_prefix(">>") {
         return language.strip_suffix("<<").filter(|name| !name.is_empty());
@@ -21,8 +21,8 @@ fn is_lower(text: &str, lengths: std::ops::RangeInclusive<usize>) -> bool {
     lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
-/// The token of a language that is given by its token's name, with or without the marks around it, or by the
-/// part of it before `_` where no other token has the same. The tokens are given with their names.
+/// Finds the token of a language, given by the token's name, with or without the marks around it, or by the part before
+/// `_` if no other token shares it.
 pub(super) fn token_of(name: &str, tokens: &[(String, u32)]) -> Option<u32> {
     let is_named = |token: &str| token == name || language(token) == Some(name);
     if let Some((_, id)) = tokens.iter().find(|(token, _)| is_named(token)) {
@@ -39,10 +39,10 @@ pub(super) fn token_of(name: &str, tokens: &[(String, u32)]) -> Option<u32> {
     }
 }
 
-/// The languages of a tokenizer, for an error.
+/// Lists the languages of a tokenizer, for an error.
 pub(super) fn listed(known: &[String]) -> String {
     match known {
-        [] => "the tokenizer has none for any language".into(),
+        [] => "the tokenizer has no language tokens".into(),
         known => format!("the tokenizer has {}", known.join(", ")),
     }
 }
@@ -113,6 +113,6 @@ mod tests {
     fn an_error_lists_the_languages() {
         let known = ["eng_Latn", "fra_Latn"].map(String::from);
         assert_eq!(listed(&known), "the tokenizer has eng_Latn, fra_Latn");
-        assert_eq!(listed(&[]), "the tokenizer has none for any language");
+        assert_eq!(listed(&[]), "the tokenizer has no language tokens");
     }
 }

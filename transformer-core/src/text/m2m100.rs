@@ -1,6 +1,6 @@
-//! M2M100's tokenizer: a SentencePiece model, a vocabulary that gives its pieces their ids, and languages after these.
+//! M2M100's tokenizer: a SentencePiece model, a vocabulary with the ids of its pieces, and language tokens after these.
 //!
-//! Pieces and ids are those of Hugging Face's `M2M100Tokenizer`.
+//! Pieces and ids are the same as in Hugging Face's `M2M100Tokenizer`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ const M2M100: &[&str] = &[
     "wo", "xh", "yi", "yo", "zh", "zu",
 ];
 
-/// The languages of the models of WMT 2021.
+/// The languages of the WMT 2021 models.
 const WMT21: &[&str] = &["en", "ha", "is", "ja", "cs", "ru", "zh", "de"];
 
-/// The language of sources, unless another is chosen.
+/// The default language of sources.
 const FIRST_SOURCE: &str = "__en__";
 
-/// The languages of a list, by its name in `tokenizer_config.json` (`language_codes`).
+/// The languages of the list with this name in `tokenizer_config.json` (`language_codes`).
 ///
 /// # Errors
-/// When there is no such list, in words.
+/// When there is no such list.
 pub(super) fn languages_of(list: &str) -> Result<&'static [&'static str], String> {
     match list {
         "m2m100" => Ok(M2M100),
@@ -43,7 +43,7 @@ pub(super) fn languages_of(list: &str) -> Result<&'static [&'static str], String
     }
 }
 
-/// The tokenizer of both sides.
+/// The tokenizer of source and target.
 #[derive(Debug, Clone)]
 pub(super) struct M2m100 {
     pieces: Arc<SentencePiece>,
@@ -58,7 +58,7 @@ pub(super) struct M2m100 {
 }
 
 impl M2m100 {
-    /// A tokenizer of the SentencePiece model in a file, and the vocabulary in another, with these languages and added
+    /// Loads a tokenizer with the SentencePiece model and the vocabulary in these files, and these languages and added
     /// tokens.
     ///
     /// # Errors
@@ -110,12 +110,12 @@ impl M2m100 {
         &self.first
     }
 
-    /// Puts these tokens before a text.
+    /// Sets the tokens that a text begins with.
     pub fn set_first_tokens(&mut self, first: Vec<u32>) {
         self.first = first;
     }
 
-    /// The tokens of a text, without those that it begins and ends with.
+    /// Encodes a text, without the tokens that it begins and ends with.
     ///
     /// # Errors
     /// When the normalizer's rules make the text too long.
@@ -126,7 +126,7 @@ impl M2m100 {
         })
     }
 
-    /// The text of tokens; special ones are left out.
+    /// Decodes tokens to text; special tokens are skipped.
     pub fn decode(&self, tokens: &[u32]) -> String {
         self.vocabulary.decode(tokens, |pieces| {
             let text = self.pieces.decode(pieces);

@@ -1,6 +1,6 @@
-//! Marian's tokenizers: a SentencePiece model, and a vocabulary that gives its pieces their ids.
+//! Marian's tokenizers: a SentencePiece model, and a vocabulary with the ids of its pieces.
 //!
-//! Pieces and ids are those of Hugging Face's `MarianTokenizer`.
+//! Pieces and ids are the same as in Hugging Face's `MarianTokenizer`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Marian {
 }
 
 impl Marian {
-    /// A tokenizer of the SentencePiece model in a file, and a vocabulary.
+    /// Loads a tokenizer with the SentencePiece model in a file and a vocabulary.
     ///
     /// # Errors
     /// When the file is missing or damaged.
@@ -44,7 +44,7 @@ impl Marian {
         &self.vocabulary
     }
 
-    /// The tokens of a text. A language at its beginning, such as `>>fra<<`, is one token.
+    /// Encodes a text. A language at its beginning, such as `>>fra<<`, is one token.
     ///
     /// # Errors
     /// When the normalizer's rules make the text too long.
@@ -63,7 +63,7 @@ impl Marian {
         language.filter(|language| self.vocabulary.id(language).is_none())
     }
 
-    /// The text of tokens; special ones are left out.
+    /// Decodes tokens to text; special tokens are skipped.
     pub fn decode(&self, tokens: &[u32]) -> String {
         self.vocabulary.decode(tokens, |pieces| {
             let text = self.pieces.decode(pieces).replace('\u{2581}', " ");
@@ -72,7 +72,7 @@ impl Marian {
     }
 }
 
-/// White space as Python has it: Unicode's, and four separators.
+/// Whitespace as in Python: Unicode's and four separators.
 pub(super) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }

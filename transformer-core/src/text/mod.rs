@@ -1,4 +1,4 @@
-//! Text: tokenizers, and the translation of sentences.
+//! Text: tokenizers and the translation of sentences.
 
 mod added_tokens;
 mod clean_up;

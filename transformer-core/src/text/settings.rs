@@ -1,4 +1,4 @@
-//! Settings of Hugging Face's class of a tokenizer, `tokenizer_config.json`.
+//! Settings of Hugging Face's tokenizer class, `tokenizer_config.json`.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,16 +15,16 @@ use crate::text::added_tokens::AddedTokens;
 use crate::text::error::TextError;
 use crate::text::token_files::{TokenFiles, refused};
 
-/// Where a text has its language.
+/// The place of the language token in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LanguagePlace {
     /// Before all other tokens.
     First,
-    /// Behind `<eos>`.
+    /// After `<eos>`.
     Last,
 }
 
-/// The settings of a model's tokenizers, which are kept as they are, but for the languages.
+/// The settings of a model's tokenizers, which are saved unchanged except for the languages.
 #[derive(Debug, Clone, Default)]
 pub struct TokenizerSettings {
     /// Its file, if there is one.
@@ -33,7 +33,7 @@ pub struct TokenizerSettings {
     tokens: TokenFiles,
 }
 
-/// The keys that are used. A key that is null is as one that is absent.
+/// The keys that are used. A null value counts as absent.
 #[derive(Debug, Clone, Default)]
 struct Keys {
     tokenizer_class: Option<String>,
@@ -42,13 +42,13 @@ struct Keys {
     clean_up_tokenization_spaces: Option<bool>,
     split_special_tokens: Option<bool>,
     separate_vocabs: Option<bool>,
-    /// What the class gives SentencePiece; `None` where that is nothing.
+    /// The arguments that the class passes to SentencePiece; `None` if there are none.
     sp_model_kwargs: Option<Value>,
     language_codes: Option<String>,
     src_lang: Option<String>,
-    /// Ours: the token of a language, which is put before every source.
+    /// Our own key: the language token put before every source.
     source_prefix: Option<String>,
-    /// Ours: the token of a language, with which every target begins.
+    /// Our own key: the language token that every target begins with.
     target_prefix: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Keys {
         let text = |key: &str| match value(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(value) => Err(refused(key, value, "a text")),
+            Some(value) => Err(refused(key, value, "a string")),
         };
         let choice = |key: &str| match value(key) {
             None => Ok(None),
@@ -83,7 +83,7 @@ impl Keys {
     }
 }
 
-/// The keys that may have the path of a file, and the file of a directory that is read whatever they have.
+/// The keys that may have the path of a file, and the file in the directory that is read whatever they have.
 const PATHS: [(&str, &[&str]); 7] = [
     ("tokenizer_file", &[TOKENIZER_FILE]),
     // M2M100's and BART's; NLLB's and mBART's.
@@ -95,7 +95,7 @@ const PATHS: [(&str, &[&str]); 7] = [
     ("target_vocab_file", &[TARGET_VOCABULARY_FILE]),
 ];
 
-/// Checks that the class reads the files of the directory, by the names that they have in every directory.
+/// Checks that keys with paths have the file names that are read in every directory.
 fn check_paths(settings: &Map<String, Value>) -> Result<(), String> {
     for (key, names) in PATHS {
         let value = settings.get(key).unwrap_or(&Value::Null);
@@ -112,15 +112,15 @@ fn check_paths(settings: &Map<String, Value>) -> Result<(), String> {
     if list.iter().any(|name| name != TOKENIZER_FILE)
         || !(versions.is_null() || versions.is_array())
     {
-        let expected = format!("a list of {TOKENIZER_FILE} alone");
+        let expected = format!("a list with only {TOKENIZER_FILE}");
         return Err(refused("fast_tokenizer_files", versions, &expected));
     }
     Ok(())
 }
 
 impl TokenizerSettings {
-    /// Reads the settings in a directory, if it has some, and the files that belong to them. `config` is the model's
-    /// `config.json`.
+    /// Reads the settings of a directory, if it has any, and the files that belong to them. `config` is the text of the
+    /// model's `config.json`.
     ///
     /// # Errors
     /// When a file cannot be read or is damaged, or a key has a value that is not supported.
@@ -146,14 +146,14 @@ impl TokenizerSettings {
             tokens: TokenFiles::load(directory, &settings)?,
             file: file.map(Arc::from),
         };
-        // BART's class adds no space, whatever the file of the tokenizer says, unless the key is there.
+        // BART's class adds no space unless the key is present, whatever the tokenizer's file says.
         if loaded.class() == Some("BartTokenizer") && !settings.contains_key("add_prefix_space") {
             loaded.keys.add_prefix_space = Some(false);
         }
         Ok(loaded)
     }
 
-    /// Names and contents of the files, as they are to be saved.
+    /// Names and contents of the files to be saved.
     pub fn files(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
         let settings = self.file.as_deref();
         let settings = settings.map(|file| (TOKENIZER_SETTINGS_FILE, file));
@@ -165,21 +165,21 @@ impl TokenizerSettings {
         &self.tokens
     }
 
-    /// The added tokens of a class that reads SentencePiece's model, whose special tokens have these names, unless the
-    /// settings name others.
+    /// The added tokens of a class that reads a SentencePiece model, with these special tokens unless the settings name
+    /// others.
     ///
     /// # Errors
-    /// When a file is damaged, or a token is none.
+    /// When a file is damaged, or a value is not a token.
     pub fn added_to_pieces(&mut self, roles: &[(&str, &str)]) -> Result<AddedTokens, TextError> {
         self.tokens.add_those_beside_pieces()?;
         let are_text = self.keys.split_special_tokens == Some(true);
         self.tokens.added_tokens(roles, are_text)
     }
 
-    /// Checks the settings of a class that reads SentencePiece's model, whose special tokens have these names.
+    /// Checks the settings of a class that reads a SentencePiece model, with these special tokens.
     ///
     /// # Errors
-    /// When the special tokens have other names, or the class gives SentencePiece other settings.
+    /// When the special tokens have other names, or the class passes arguments to SentencePiece.
     pub fn check_pieces(&self, directory: &Path, roles: &[(&str, &str)]) -> Result<(), TextError> {
         for (key, name) in roles {
             self.tokens.check_role(key, name)?;
@@ -194,13 +194,13 @@ impl TokenizerSettings {
         }
     }
 
-    /// The class of the tokenizer, without the ending that its faster variant has.
+    /// The class of the tokenizer, without the suffix `Fast`.
     pub fn class(&self) -> Option<&str> {
         let class = self.keys.tokenizer_class.as_deref()?;
         Some(class.strip_suffix("Fast").unwrap_or(class))
     }
 
-    /// Where the class puts the language of a text; `None` for a class that leaves it where its file has it.
+    /// Where the class puts the language of a text; `None` if the class leaves it where the tokenizer's file has it.
     pub fn language_place(&self) -> Option<LanguagePlace> {
         match self.class()? {
             "NllbTokenizer" => match self.keys.legacy_behaviour {
@@ -213,7 +213,7 @@ impl TokenizerSettings {
         }
     }
 
-    /// The language of the source that the class has where no other is given.
+    /// The class's default language of the source.
     pub fn default_source_language(&self) -> Option<&'static str> {
         match self.class()? {
             "NllbTokenizer" => Some("eng_Latn"),
@@ -227,7 +227,7 @@ impl TokenizerSettings {
         self.keys.clean_up_tokenization_spaces == Some(true)
     }
 
-    /// Whether the target has a vocabulary of its own, in Marian's class.
+    /// Whether the target has its own vocabulary, in Marian's class.
     pub fn separates_vocabularies(&self) -> bool {
         self.keys.separate_vocabs == Some(true)
     }
@@ -237,47 +237,48 @@ impl TokenizerSettings {
         self.keys.language_codes.as_deref().unwrap_or("m2m100")
     }
 
-    /// Whether a text is encoded as if a space were before it, where the tokenizer's pieces are bytes.
+    /// Whether a byte-level tokenizer encodes a text as if it began with a space.
     pub fn add_prefix_space(&self) -> Option<bool> {
         self.keys.add_prefix_space
     }
 
-    /// The language of the source, whatever the template has.
+    /// The language of the source, which overrides the template's.
     pub fn source_language(&self) -> Option<&str> {
         self.keys.src_lang.as_deref()
     }
 
-    /// The token of a language that is put before every source.
+    /// The language token put before every source.
     pub fn source_prefix(&self) -> Option<&str> {
         self.keys.source_prefix.as_deref()
     }
 
-    /// The token of a language with which every target begins.
+    /// The language token that every target begins with.
     pub fn target_prefix(&self) -> Option<&str> {
         self.keys.target_prefix.as_deref()
     }
 
-    /// Sets the token that is put before every source. A file is begun where there is none.
+    /// Sets the token put before every source. Creates the settings if there are none.
     pub fn set_source_prefix(&mut self, token: &str) {
         self.begin();
         self.set("source_prefix", token);
         self.keys.source_prefix = Some(token.to_owned());
     }
 
-    /// Sets the token with which every target begins. A file is begun where there is none.
+    /// Sets the token that every target begins with. Creates the settings if there are none.
     pub fn set_target_prefix(&mut self, token: &str) {
         self.begin();
         self.set("target_prefix", token);
         self.keys.target_prefix = Some(token.to_owned());
     }
 
-    /// Sets the language of the source, by which Hugging Face's class makes its template, if there is a file.
+    /// Sets the language of the source, from which Hugging Face's class makes its template. The settings are changed
+    /// only if they exist.
     pub fn set_source_language(&mut self, language: &str) {
         self.set("src_lang", language);
         self.keys.src_lang = Some(language.to_owned());
     }
 
-    /// Sets the language of the source. A file is begun where there is none.
+    /// Sets the language of the source. Creates the settings if there are none.
     pub fn save_source_language(&mut self, language: &str) {
         self.begin();
         self.set_source_language(language);
@@ -291,7 +292,7 @@ impl TokenizerSettings {
         let Some(file) = &self.file else {
             return;
         };
-        // It was read as an object, and is one.
+        // It was parsed as an object before.
         let mut keys: Map<String, Value> = serde_json::from_slice(file).unwrap_or_default();
         keys.insert(key.into(), value.into());
         let text = format!("{:#}\n", Value::Object(keys));
@@ -299,7 +300,7 @@ impl TokenizerSettings {
     }
 }
 
-/// The class of the tokenizer that `config.json` names, if it does. Faults of that file are reported where the model is read.
+/// The tokenizer class named in `config.json`, if any. Errors in that file are reported when the model is read.
 fn class_of_model(config: &str) -> Option<String> {
     let config: Value = serde_json::from_str(config).ok()?;
     Some(config["tokenizer_class"].as_str()?.to_owned())

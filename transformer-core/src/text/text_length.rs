@@ -1,4 +1,4 @@
-//! The length that a text has once the normalizer and the pre-tokenizer of a `tokenizer.json` have changed it.
+//! The length of a text after the normalizer and pre-tokenizer of a `tokenizer.json` have changed it.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
 use crate::text::sentence_piece::{CharacterMap, most_normalized};
 use crate::text::tokenizer_json::parts::{PRE_TOKENIZER, growth};
 
-/// The parts of a tokenizer that make a text longer.
+/// The parts of a tokenizer that can lengthen a text.
 #[derive(Debug)]
 pub(super) struct TextLength {
     normalizers: Vec<Part>,
-    /// The factor by which the pre-tokenizer can multiply the length of a text.
+    /// The largest factor by which the pre-tokenizer can lengthen a text.
     pre_tokenizer: f64,
 }
 
@@ -21,20 +21,20 @@ pub(super) struct TextLength {
 struct Part {
     inner: NormalizerWrapper,
     kind: Kind,
-    /// The factor by which it can multiply the length of a text.
+    /// The largest factor by which it can lengthen a text.
     growth: f64,
 }
 
-/// What a part does to the length of a text.
+/// How a part changes the length of a text.
 #[derive(Debug)]
 enum Kind {
-    /// Each text that has a rule is replaced.
+    /// Replaces each text that has a rule.
     Rules(CharacterMap),
-    /// Each occurrence of this text becomes one of so many bytes.
+    /// Replaces each occurrence of this text by this many bytes.
     Replace(String, usize),
-    /// Something is put before each stretch of text, or what is replaced is found by a regular expression.
+    /// Puts something before each stretch of text, or replaces matches of a regular expression.
     Factor,
-    /// Each character is changed, whatever stands beside it; or characters become one that is no longer than they are.
+    /// Changes each character independently of its neighbours, or joins characters into one that is no longer.
     Characters,
 }
 
@@ -48,7 +48,7 @@ impl Part {
         }
     }
 
-    /// The most bytes that the part makes of a text.
+    /// An upper bound for the bytes of a text after this part.
     fn most(&self, text: &str) -> usize {
         match &self.kind {
             Kind::Rules(rules) => rules.most_replaced(text),
@@ -61,7 +61,7 @@ impl Part {
                 let mut lengths = HashMap::new();
                 let length = |character: char| {
                     let mut alone = NormalizedString::from(character.to_string());
-                    // What cannot be changed keeps its length, and fails when the text is encoded.
+                    // Characters that cannot be changed keep their length; encoding the text then fails.
                     let _ = self.inner.normalize(&mut alone);
                     alone.get().len()
                 };
@@ -81,7 +81,7 @@ impl Kind {
                 let rules = base64::decode(rules).unwrap_or_default();
                 match CharacterMap::from_bytes(&rules) {
                     Ok(rules) => Self::Rules(rules),
-                    // Refused when a file has it.
+                    // Refused when the file is read.
                     Err(_) => Self::Factor,
                 }
             }
@@ -113,11 +113,11 @@ impl TextLength {
         }
     }
 
-    /// Checks that a text does not become too long before it is cut: by the largest factors, or else by the bytes that each
-    /// part makes of it.
+    /// Checks that a text does not become too long before it is split: by the largest factors, or else by the bytes
+    /// after each part.
     ///
     /// # Errors
-    /// When it does, in words.
+    /// When it does.
     pub fn check(&self, text: &str) -> Result<(), String> {
         let most = most_normalized(text.len());
         let is_short = |length: usize, from: usize| {
@@ -129,16 +129,16 @@ impl TextLength {
         }
         let too_long = |make: &str| {
             let bytes = text.len();
-            format!("the normalizer's rules {make} a text of {bytes} bytes one of more than {most}")
+            format!("the normalizer's rules {make} a text of {bytes} bytes to more than {most}")
         };
         let mut normalized = NormalizedString::from(text);
-        // What is put before each stretch of a text is not put before the stretches of the whole text.
+        // The factors of parts that are not applied here: their effect depends on the stretches of a text.
         let mut factor = 1.0;
         for (part, behind) in self.normalizers.iter().zip(1..) {
             let length = part.most(normalized.get()) as f64 * factor;
             if length > most as f64 {
                 let is_exact = factor == 1.0 && !matches!(part.kind, Kind::Factor);
-                return Err(too_long(if is_exact { "make" } else { "could make" }));
+                return Err(too_long(if is_exact { "expand" } else { "could expand" }));
             }
             if is_short(length as usize, behind) {
                 return Ok(());
@@ -154,7 +154,7 @@ impl TextLength {
         let length = normalized.get().len() as f64 * factor;
         match length * self.pre_tokenizer > most_normalized(length as usize) as f64 {
             true => Err(format!(
-                "the pre-tokenizer could make a text of {length} bytes one of more than {}",
+                "the pre-tokenizer could expand a text of {length} bytes to more than {}",
                 most_normalized(length as usize)
             )),
             false => Ok(()),
@@ -190,7 +190,7 @@ mod tests {
         tokenizer.to_string().parse().unwrap()
     }
 
-    /// The parts whose length is counted by characters or rules make as many bytes as is said, or fewer.
+    /// Parts whose length is computed by characters or rules make at most this many bytes.
     #[test]
     fn no_part_makes_a_longer_text() {
         let rules = base64::encode(map_of_bytes(&[(b'x', "1234567"), (b'y', "")]));
@@ -246,17 +246,17 @@ mod tests {
             (
                 &precompiled,
                 "x".repeat(4000),
-                Some("a text of 4000 bytes one of more than 2161152"),
+                Some("a text of 4000 bytes to more than 2161152"),
             ),
             (&both, "x".repeat(1500), None),
             (
                 &both,
                 "x".repeat(3000),
-                Some("a text of 3000 bytes one of more than 2145152"),
+                Some("a text of 3000 bytes to more than 2145152"),
             ),
         ] {
             let checked = TextLength::of(&tokenizer(normalizer.clone())).check(&text);
-            let expected = expected.map(|end| format!("the normalizer's rules make {end}"));
+            let expected = expected.map(|end| format!("the normalizer's rules expand {end}"));
             assert_eq!(checked.err(), expected, "{normalizer}");
         }
     }

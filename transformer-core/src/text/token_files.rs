@@ -1,5 +1,5 @@
-//! The files of a directory that say which tokens are special and which were added: `tokenizer_config.json`, and where it
-//! has no `added_tokens_decoder`, `special_tokens_map.json` and `added_tokens.json`.
+//! The files that list a tokenizer's special and added tokens: `tokenizer_config.json` and, if it has no
+//! `added_tokens_decoder`, `special_tokens_map.json` and `added_tokens.json`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;
@@ -31,18 +31,18 @@ const ADDITIONAL: &str = "additional_special_tokens";
 const EXTRA: &str = "extra_special_tokens";
 const DECODER: &str = "added_tokens_decoder";
 
-/// The special and the added tokens that the files of a directory name.
+/// The special and added tokens named in the files of a directory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TokenFiles {
     directory: PathBuf,
     /// The files besides `tokenizer_config.json`, which are kept as they are.
     files: Vec<(&'static str, Arc<[u8]>)>,
-    /// The tokens of the roles that are named; `None` for one that is null.
+    /// The tokens of the named roles; `None` for null.
     roles: BTreeMap<String, Option<String>>,
     /// The other special tokens.
     others: Vec<String>,
     added: Vec<(u32, AddedToken)>,
-    /// Whether `tokenizer_config.json` has the added tokens, so that the class reads no other file for them.
+    /// Whether `tokenizer_config.json` has the added tokens, so that no other file is read for them.
     has_decoder: bool,
 }
 
@@ -50,7 +50,7 @@ impl TokenFiles {
     /// Reads the files of a directory whose `tokenizer_config.json` has these keys.
     ///
     /// # Errors
-    /// When a file cannot be read or is damaged, or a token is none.
+    /// When a file cannot be read or is damaged, or a value is not a token.
     pub fn load(directory: &Path, settings: &Map<String, Value>) -> Result<Self, TextError> {
         let mut found = Self {
             directory: directory.to_owned(),
@@ -80,15 +80,15 @@ impl TokenFiles {
         self.files.iter().map(|(name, file)| (*name, &file[..]))
     }
 
-    /// The token of a role that the files name.
+    /// The token that the files name for a role.
     pub fn role(&self, key: &str) -> Option<&str> {
         self.roles.get(key)?.as_deref()
     }
 
-    /// Checks that a role has the token that it has in every model of a class, if the files name one.
+    /// Checks that the files name no other token for a role than the one that its class always has.
     ///
     /// # Errors
-    /// When it has another, or none.
+    /// When they name another, or null.
     pub fn check_role(&self, key: &str, expected: &str) -> Result<(), TextError> {
         let found = match self.roles.get(key) {
             None => return Ok(()),
@@ -121,11 +121,11 @@ impl TokenFiles {
         })
     }
 
-    /// The added tokens, with the special tokens that the files name and, where they name none, those of these roles. With
-    /// `are_text`, no text is cut at them.
+    /// The added tokens, with the special tokens that the files name and, for roles that they do not name, these
+    /// defaults. With `are_text`, text is not split at them.
     ///
     /// # Errors
-    /// When a token is empty, too long, there twice, or has too high an id.
+    /// When a token is empty, too long or duplicated, or has too high an id.
     pub fn added_tokens(
         &self,
         roles: &[(&str, &str)],
@@ -141,8 +141,8 @@ impl TokenFiles {
         added.map_err(TextError::file(self.file_of_added()))
     }
 
-    /// Adds the added tokens of a `tokenizer.json`, which a class that reads another file for its pieces takes from there
-    /// where `tokenizer_config.json` has none.
+    /// Adds the added tokens of a `tokenizer.json`: a class that reads its pieces from another file takes them from
+    /// there if `tokenizer_config.json` has none.
     ///
     /// # Errors
     /// When the file cannot be read or is damaged.
@@ -163,7 +163,8 @@ impl TokenFiles {
         Ok(())
     }
 
-    /// Checks that nothing but special tokens was added, whose ids the source has: the files give each added token one id.
+    /// Checks that only special tokens were added. The files give each added token one id, which separate vocabularies
+    /// may not share.
     ///
     /// # Errors
     /// When another token was added.
@@ -182,7 +183,7 @@ impl TokenFiles {
         roles.chain(&self.others).map(String::as_str)
     }
 
-    /// Reads the special tokens of `tokenizer_config.json`, and its added tokens.
+    /// Reads the special and added tokens of `tokenizer_config.json`.
     fn read_roles(&mut self, settings: &Map<String, Value>) -> Result<(), String> {
         for key in ROLES {
             if let Some(value) = settings.get(key) {
@@ -196,7 +197,7 @@ impl TokenFiles {
                     self.others.push(named(EXTRA, value)?);
                 }
             }
-            // As version 5 of transformers writes it.
+            // As written by version 5 of transformers.
             list => self.add_others(EXTRA, list)?,
         }
         let Some(decoder) = settings.get(DECODER) else {
@@ -207,7 +208,7 @@ impl TokenFiles {
         let decoder = decoder.ok_or_else(|| refuse(&settings[DECODER], "an object"))?;
         for (id, value) in decoder {
             let id = id.parse();
-            let id = id.map_err(|_| refuse(value, "tokens by their ids"))?;
+            let id = id.map_err(|_| refuse(value, "a token keyed by its id"))?;
             let token = AddedToken::deserialize(value);
             let token = token.map_err(|_| refuse(value, "a token with its flags"))?;
             self.added.push((id, token));
@@ -215,14 +216,14 @@ impl TokenFiles {
         Ok(())
     }
 
-    /// Reads a file that counts where `tokenizer_config.json` has no added tokens.
+    /// Reads a file that counts if `tokenizer_config.json` has no added tokens.
     fn read_legacy(&mut self, name: &'static str, file: &[u8]) -> Result<(), String> {
         let json = serde_json::from_slice(file);
         let json: Map<String, Value> = json.map_err(|error| error.to_string())?;
         for (key, value) in json {
             if name == ADDED_TOKENS_FILE {
                 let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-                let id = id.ok_or_else(|| refused(&key, &value, "the id of a token"))?;
+                let id = id.ok_or_else(|| refused(&key, &value, "a token id"))?;
                 let is_special = self.special_names().any(|name| name == key);
                 let token = AddedToken {
                     content: key,
@@ -276,7 +277,7 @@ struct OfTokenizerToken {
     token: AddedToken,
 }
 
-/// The name of a token, which is a text or an object that has it.
+/// The name of a token, which is a string or an object with the name.
 fn named(key: &str, value: &Value) -> Result<String, String> {
     let name = value.as_str().or_else(|| value["content"].as_str());
     match name {
@@ -285,7 +286,7 @@ fn named(key: &str, value: &Value) -> Result<String, String> {
     }
 }
 
-/// The problem with the value of a key.
+/// Describes an invalid value of a key.
 pub(super) fn refused(key: &str, value: &Value, expected: &str) -> String {
     format!("`{key}` is {}, not {expected}", shortened(value))
 }

@@ -16,13 +16,12 @@ use crate::text::marian::Marian;
 use crate::text::tokenizer_json::TokenizerJson;
 use crate::text::vocabulary::{END, PADDING, Vocabulary};
 
-/// A tokenizer of pieces of words, of characters, or of words: one in Hugging Face's format, one side's of Marian's, or
-/// M2M100's.
+/// A tokenizer of subwords, characters or words: in Hugging Face's format, one side of Marian's, or M2M100's.
 ///
-/// Text that spells a special token, such as `<eos>`, is encoded as text: only the model adds special
-/// tokens, and only [`Tokenizers`](crate::Tokenizers) those that every text begins with. Dropout, truncation and
-/// padding in a file of Hugging Face's format are not used: [`encode`](Self::encode) always gives the same tokens, and
-/// [`encode_with_dropout`](Self::encode_with_dropout) is given a dropout of its own.
+/// Text that spells a special token, such as `<eos>`, is encoded as text: only the model adds special tokens, and
+/// [`Tokenizers`](crate::Tokenizers) those with which every text begins. Dropout, truncation and padding in a Hugging
+/// Face file are ignored: [`encode`](Self::encode) always gives the same tokens, and
+/// [`encode_with_dropout`](Self::encode_with_dropout) has its own dropout.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     kind: Kind,
@@ -82,7 +81,7 @@ impl Tokenizer {
     /// Reads a file in Hugging Face's format, to which other files of its directory add tokens.
     ///
     /// # Errors
-    /// As [`from_file`](Self::from_file), and when a token has another id in the file.
+    /// As [`from_file`](Self::from_file), and when an added token has another id in the file.
     pub(super) fn from_file_with(path: &Path, added: &AddedTokens) -> Result<Self, TextError> {
         Ok(TokenizerJson::from_file(path, added)?.into())
     }
@@ -100,32 +99,31 @@ impl Tokenizer {
     /// Writes a file in Hugging Face's format.
     ///
     /// # Errors
-    /// When the tokenizer is not of this format, or the file cannot be written; an older one then stays as it
-    /// was.
+    /// When the tokenizer does not have this format, or the file cannot be written; an existing one is then unchanged.
     pub fn to_file(&self, path: impl AsRef<Path>) -> Result<(), TextError> {
         let path = path.as_ref();
         let json = self.to_json()?;
         replace_file_with(path, json).map_err(TextError::file(path))
     }
 
-    /// The text of a file in Hugging Face's format.
+    /// The content of a file in Hugging Face's format.
     ///
     /// # Errors
-    /// When the tokenizer, or a part of it, has no such format.
+    /// When the tokenizer or a part of it cannot be written in this format.
     pub fn to_json(&self) -> Result<String, TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.to_json(),
             Kind::Marian(_) | Kind::M2m100(_) => {
-                let problem = "a SentencePiece model is no file in Hugging Face's format";
+                let problem = "a SentencePiece model cannot be written in Hugging Face's format";
                 Err(TextError::Tokenizer(problem.into()))
             }
         }
     }
 
-    /// Bytes that no other tokenizer has: those of its files.
+    /// Bytes that identify the tokenizer: those of its files.
     ///
     /// # Errors
-    /// When a part of it has no format.
+    /// When a part of it cannot be written.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => Ok(tokenizer.to_json()?.into_bytes()),
@@ -142,7 +140,7 @@ impl Tokenizer {
         }
     }
 
-    /// The tokenizer, if it is in Hugging Face's format.
+    /// The tokenizer, if it has Hugging Face's format.
     pub(super) fn json_mut(&mut self) -> Option<&mut TokenizerJson> {
         match &mut self.kind {
             Kind::Json(tokenizer) => Some(Arc::make_mut(tokenizer)),
@@ -182,7 +180,7 @@ impl Tokenizer {
         }
     }
 
-    /// Checks that the tokenizer, read from `path`, fits a model of `vocab_size` entries and these special tokens.
+    /// Checks that the tokenizer, read from `path`, fits a model with `vocab_size` entries and these special tokens.
     ///
     /// # Errors
     /// When it has more entries than the model, or another id for a special token.
@@ -213,8 +211,8 @@ impl Tokenizer {
         }
     }
 
-    /// Number of entries, special tokens included: one more than the highest id, so that a model with as
-    /// many embeddings has one for every token, even if the tokenizer leaves ids out.
+    /// Number of entries, including special tokens: one more than the highest id, so that a model with this many
+    /// embeddings has one for every token, even if ids are skipped.
     pub fn vocab_size(&self) -> usize {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.vocab_size(),
@@ -223,7 +221,7 @@ impl Tokenizer {
         }
     }
 
-    /// The tokens of a text alone: without `<bos>` and `<eos>`, and without those that
+    /// Encodes a text by itself: without `<bos>` and `<eos>`, and without the tokens that
     /// [`Tokenizers::encode_source`](crate::Tokenizers::encode_source) puts first.
     ///
     /// # Errors
@@ -236,17 +234,17 @@ impl Tokenizer {
         }
     }
 
-    /// The tokens of a text as of [`encode`](Self::encode), cut otherwise each time: BPE dropout (Provilkov et
-    /// al., 2020), which makes a model see words in many pieces. It is for training, with a `dropout` of 0.1.
+    /// Encodes a text with BPE dropout (Provilkov et al., 2020): words are split at random, so that a model sees them
+    /// in many segmentations. It is for training, with a `dropout` of 0.1.
     ///
-    /// At each step of BPE, each merge that is possible is dropped with the probability `dropout`, and of the
-    /// others the one that was learned first is made, until none is left. With a dropout of 0 the tokens are
-    /// those of [`encode`](Self::encode), with 1 they are bytes or characters. They always decode to the same
-    /// text, and depend on nothing but the text, `dropout` and the numbers drawn from `rng`.
+    /// At each step, each possible merge is dropped with probability `dropout`, and of the others the one learned first
+    /// is applied, until none is left. A dropout of 0 gives the tokens of [`encode`](Self::encode), 1 gives bytes or
+    /// characters. The tokens always decode to the same text, and depend only on the text, `dropout` and the numbers
+    /// drawn from `rng`.
     ///
     /// # Errors
-    /// When `dropout` is not between 0 and 1, when it is not 0 and the tokenizer is no BPE in Hugging Face's
-    /// format, and when the tokenizer cannot encode the text.
+    /// When `dropout` is not between 0 and 1, when it is not 0 and the tokenizer is not a BPE in Hugging Face's format,
+    /// and when the tokenizer cannot encode the text.
     pub fn encode_with_dropout(
         &self,
         text: &str,
@@ -268,10 +266,10 @@ impl Tokenizer {
         }
     }
 
-    /// Checks that there are merges to drop, for [`encode_with_dropout`](Self::encode_with_dropout).
+    /// Checks that the tokenizer supports [`encode_with_dropout`](Self::encode_with_dropout).
     ///
     /// # Errors
-    /// When the tokenizer is no BPE.
+    /// When the tokenizer is not a BPE.
     pub fn check_dropout(&self) -> Result<(), TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.check_dropout(),
@@ -282,8 +280,7 @@ impl Tokenizer {
         }
     }
 
-    /// The type of the model, as its format names it: `BPE`, `Unigram`, `WordLevel`, `WordPiece`, or
-    /// `SentencePiece`.
+    /// The type of the model, as named by its format: `BPE`, `Unigram`, `WordLevel`, `WordPiece` or `SentencePiece`.
     pub fn model_type(&self) -> &'static str {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.model_type(),
@@ -300,8 +297,8 @@ impl Tokenizer {
         }
     }
 
-    /// The tokens that end a text, if these are more than the one that the model adds: `<eos>` and a language, as of
-    /// mBART's first models.
+    /// The tokens that end a text, if there are more than the one that the model adds: `<eos>` and a language, as in
+    /// the first mBART models.
     pub(super) fn last_tokens(&self) -> &[u32] {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.last_tokens(),
@@ -315,7 +312,7 @@ impl Tokenizer {
         around.copied().find(|&token| self.is_language(token))
     }
 
-    /// Puts a language in place of that among the first or the last tokens, or else first.
+    /// Replaces the language among the first or last tokens, or else puts it first.
     pub(super) fn set_language(&mut self, language: u32) -> Result<(), TextError> {
         let is_last = !self.last_tokens().is_empty();
         let first = self.first_tokens_with(language);
@@ -332,7 +329,7 @@ impl Tokenizer {
         }
     }
 
-    /// The first tokens with this language: in place of another one, or before the others.
+    /// The first tokens with this language, in place of another language or before the other tokens.
     pub(super) fn first_tokens_with(&self, language: u32) -> Vec<u32> {
         let mut first = self.first_tokens().to_vec();
         let other = first.iter_mut().find(|token| self.is_language(**token));
@@ -343,7 +340,7 @@ impl Tokenizer {
         first
     }
 
-    /// The tokens that stand for languages, with their names, in the order of their ids.
+    /// The language tokens with their names, in the order of their ids.
     fn language_tokens(&self) -> Vec<(String, u32)> {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.languages(),
@@ -352,7 +349,7 @@ impl Tokenizer {
         }
     }
 
-    /// The names of the tokens that stand for languages, such as `eng_Latn`, `__en__`, `en_XX` or `>>fra<<`.
+    /// The names of the language tokens, such as `eng_Latn`, `__en__`, `en_XX` or `>>fra<<`.
     pub fn languages(&self) -> Vec<String> {
         let tokens = self.language_tokens().into_iter();
         tokens.map(|(name, _)| name).collect()
@@ -361,7 +358,7 @@ impl Tokenizer {
     /// The token of a language.
     ///
     /// # Errors
-    /// When there is none; the error lists those that there are.
+    /// When there is none; the error lists the available ones.
     pub(super) fn language_token(&self, name: &str) -> Result<u32, TextError> {
         let known = self.language_tokens();
         languages::token_of(name, &known).ok_or_else(|| TextError::Language {
@@ -370,14 +367,13 @@ impl Tokenizer {
         })
     }
 
-    /// Whether a token stands for a language.
+    /// Whether a token is a language token.
     pub(super) fn is_language(&self, token: u32) -> bool {
         let known = self.language_tokens();
         known.iter().any(|&(_, language)| language == token)
     }
 
-    /// A token, to be read by people: its text, or its name in the vocabulary if it is not text by
-    /// itself.
+    /// A token for display: its text, or its name in the vocabulary if it is not text by itself.
     pub fn token(&self, token: u32) -> String {
         match self.decode(&[token]) {
             Ok(text) if !text.is_empty() && !text.contains(char::REPLACEMENT_CHARACTER) => text,
@@ -395,14 +391,14 @@ impl Tokenizer {
         name.unwrap_or_default()
     }
 
-    /// Whether a token is one byte of a character that the vocabulary does not have, such as `<0x0A>`. The
-    /// bytes that follow it decide what it is decoded to.
+    /// Whether a token is one byte of a character missing from the vocabulary, such as `<0x0A>`. Its decoded text
+    /// depends on the bytes that follow.
     pub(super) fn is_byte(&self, token: u32) -> bool {
         let name = self.name(token);
         name.len() == 6 && name.starts_with("<0x") && name.ends_with('>')
     }
 
-    /// The text of tokens; special ones are left out.
+    /// Decodes tokens to text; special tokens are skipped.
     ///
     /// # Errors
     /// When the tokenizer cannot join the tokens.
@@ -419,10 +415,10 @@ impl Tokenizer {
     }
 }
 
-/// Checks that a token, if the vocabulary in a file has it, has the id that a key of the model's configuration says.
+/// Checks that a token, if it is in the vocabulary of a file, has the id given by a key of the model's configuration.
 ///
 /// # Errors
-/// When it has another.
+/// When it has another id.
 pub(super) fn check_special(
     path: &Path,
     vocabulary: &Vocabulary,

@@ -1,4 +1,4 @@
-//! The tokenizers of a model: one for source and target, or one for each.
+//! The tokenizers of a model: one for both source and target, or one for each.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,12 +22,14 @@ use crate::text::settings::TokenizerSettings;
 use crate::text::tokenizer::{Tokenizer, check_special};
 use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 
-/// The tokenizers of a model: one for source and target, or one for each.
+/// The tokenizers of a model: one for both source and target, or one for each.
 ///
-/// In a model directory the former is `tokenizer.json`, the latter are `source_tokenizer.json` and
-/// `target_tokenizer.json`. Those of Marian's models are `source.spm`, `target.spm` and `vocab.json`, with
-/// `target_vocab.json` where the target has a vocabulary of its own; that of M2M100's is `sentencepiece.bpe.model` and
-/// `vocab.json`.
+/// | tokenizers | files in a model directory |
+/// |---|---|
+/// | one for both | `tokenizer.json` |
+/// | one for each | `source_tokenizer.json`, `target_tokenizer.json` |
+/// | Marian's | `source.spm`, `target.spm`, `vocab.json`; `target_vocab.json` if the target has its own vocabulary |
+/// | M2M100's | `sentencepiece.bpe.model`, `vocab.json` |
 ///
 /// ```
 /// use transformer_core::Tokenizers;
@@ -37,7 +39,7 @@ use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let directory = folder.path();
-/// // Words; `transformer_train::data::train_bpe` makes a tokenizer of subwords.
+/// // A tokenizer of words; `transformer_train::data::train_bpe` makes one of subwords.
 /// let words = r#"{
 ///     "version": "1.0",
 ///     "added_tokens": [],
@@ -54,7 +56,7 @@ use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 /// assert_eq!(tokenizers.encode_source("a cat")?, [4, 5]);
 /// assert_eq!(tokenizers.target().decode(&[5, 4])?, "cat a");
 ///
-/// // They fit a model with 6 entries for source and target. Beside the model's files they are loaded with it.
+/// // They fit a model with 6 entries for source and target. Saved beside the model's files, they are loaded with it.
 /// tokenizers.check([6, 6], SpecialTokens::default(), directory)?;
 /// tokenizers.save(directory)?;
 /// assert!(Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers));
@@ -63,27 +65,29 @@ use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 /// ```
 ///
 /// # First tokens
-/// A `tokenizer.json` may have tokens that every text begins with, in the template of its `post_processor`:
-/// [`encode_source`](Self::encode_source) and [`encode_target`](Self::encode_target) put them there. M2M100's texts begin
-/// with their language. Where one of them stands for a language, as in `eng_Latn`, it is the source's; so is one behind
-/// `<eos>`, as the first mBART has it, and then the source's tokens are complete. The target's is chosen by
-/// [`with_languages`](Self::with_languages), or by the directory: by `forced_bos_token_id` of its
-/// `generation_config.json`, or else as it was chosen before the tokenizers were [saved](Self::save). A model whose decoder
-/// starts with a language (`decoder_start_token_id`) and is forced to none has targets of that language, without its token.
+/// The template in the `post_processor` of a `tokenizer.json` may have tokens that every text begins with;
+/// [`encode_source`](Self::encode_source) and [`encode_target`](Self::encode_target) add them. M2M100's texts begin
+/// with their language.
+///
+/// A language token in the template, such as `eng_Latn`, is the source's language. So is one after `<eos>`, as in the
+/// first mBART; the source's tokens are then complete. The target's language is set by
+/// [`with_languages`](Self::with_languages), or by `forced_bos_token_id` in the directory's `generation_config.json`,
+/// or is the one with which the tokenizers were [saved](Self::save). If there is none and the model's decoder starts
+/// with a language (`decoder_start_token_id`), targets have this language, without its token.
 #[derive(Debug, Clone)]
 pub struct Tokenizers {
     source: Tokenizer,
-    /// `None` if it is the source's.
+    /// `None` if the source's is shared.
     target: Option<Tokenizer>,
-    /// The language token put before sources that begin with none of their own, in a model of Marian's.
+    /// In a Marian model, the language token put before sources that do not begin with one.
     source_prefix: Option<u32>,
     /// The language that every target begins with.
     target_language: Option<u32>,
-    /// The language that the model's decoder starts with, so that no target has to begin with one.
+    /// The language that the model's decoder starts with, so that targets need not begin with one.
     start_language: Option<u32>,
     /// The tokens that every source begins with.
     source_first: Vec<u32>,
-    /// The tokens that every target begins with; `None` as long as its language is not chosen.
+    /// The tokens that every target begins with; `None` until a language is chosen.
     target_first: Option<Vec<u32>>,
     settings: TokenizerSettings,
 }
@@ -100,13 +104,13 @@ impl Tokenizers {
         Self::new(tokenizer, None)
     }
 
-    /// A tokenizer for each, with vocabularies of their own.
+    /// One tokenizer for the source and one for the target, with separate vocabularies.
     pub fn separate(source: Tokenizer, target: Tokenizer) -> Self {
         Self::new(source, Some(target))
     }
 
     fn new(source: Tokenizer, target: Option<Tokenizer>) -> Self {
-        // The language in the file of a tokenizer for both is the source's.
+        // The language in the file of a shared tokenizer is the source's.
         let target_language = target.as_ref().and_then(Tokenizer::language);
         let mut tokenizers = Self {
             source,
@@ -122,7 +126,7 @@ impl Tokenizers {
         tokenizers
     }
 
-    /// Finds the first tokens anew, after a tokenizer or a language has changed.
+    /// Recomputes the first tokens, after a tokenizer or a language has changed.
     fn set_first_tokens(&mut self) {
         self.source_first = match self.source_prefix {
             Some(language) => vec![language],
@@ -151,13 +155,13 @@ impl Tokenizers {
         self.target.as_ref().unwrap_or(&self.source)
     }
 
-    /// Whether source and target have one tokenizer.
+    /// Whether source and target share one tokenizer.
     pub fn are_shared(&self) -> bool {
         self.target.is_none()
     }
 
-    /// The tokens of a source: the [first](Self#first-tokens) and those of the text, without `<eos>`, unless a language
-    /// comes behind it ([`SpecialTokens::end_source`]).
+    /// Encodes a source: its [first tokens](Self#first-tokens) and the text's, without `<eos>` unless a language
+    /// follows it ([`SpecialTokens::end_source`]).
     ///
     /// # Errors
     /// When the tokenizer cannot encode the text.
@@ -166,17 +170,16 @@ impl Tokenizers {
         Ok(self.around_source(text, &tokens))
     }
 
-    /// The tokens of a target: the [first](Self#first-tokens) and those of the text, without `<eos>`.
+    /// Encodes a target: its [first tokens](Self#first-tokens) and the text's, without `<eos>`.
     ///
     /// # Errors
-    /// When the tokenizer cannot encode the text, or the target's language is not chosen.
+    /// When the tokenizer cannot encode the text, or no target language is chosen.
     pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let tokens = self.target().encode(text)?;
         Ok([self.first_of_target()?, &tokens[..]].concat())
     }
 
-    /// [`encode_source`](Self::encode_source), with the text cut otherwise each time
-    /// ([`Tokenizer::encode_with_dropout`]).
+    /// [`encode_source`](Self::encode_source) with BPE dropout ([`Tokenizer::encode_with_dropout`]).
     ///
     /// # Errors
     /// As [`Tokenizer::encode_with_dropout`].
@@ -190,11 +193,10 @@ impl Tokenizers {
         Ok(self.around_source(text, &tokens))
     }
 
-    /// [`encode_target`](Self::encode_target), with the text cut otherwise each time
-    /// ([`Tokenizer::encode_with_dropout`]).
+    /// [`encode_target`](Self::encode_target) with BPE dropout ([`Tokenizer::encode_with_dropout`]).
     ///
     /// # Errors
-    /// As [`Tokenizer::encode_with_dropout`], and when the target's language is not chosen.
+    /// As [`Tokenizer::encode_with_dropout`], and when no target language is chosen.
     pub fn encode_target_with_dropout(
         &self,
         text: &str,
@@ -205,7 +207,7 @@ impl Tokenizers {
         Ok([self.first_of_target()?, &tokens[..]].concat())
     }
 
-    /// The tokens of a source, with those that it begins and ends with.
+    /// Adds to a source's tokens those that it begins and ends with.
     fn around_source(&self, text: &str, tokens: &[u32]) -> Vec<u32> {
         let first: &[u32] = match self.source_prefix.is_some() && begins_with_language(text) {
             true => &[],
@@ -221,17 +223,17 @@ impl Tokenizers {
         })
     }
 
-    /// Chooses the languages of source and target, by the names of their tokens (`eng_Latn`, `__en__`, `en_XX`),
-    /// by these without the marks around them (`en`), or by the part before `_` (`eng`) where no other token has
-    /// it. `None` keeps a language as it is.
+    /// Chooses the languages of source and target by the names of their tokens (`eng_Latn`, `__en__`, `en_XX`), by the
+    /// names without marks (`en`), or by the part before `_` (`eng`) if no other token shares it. `None` keeps a
+    /// language unchanged.
     ///
-    /// The source's language is one of its first tokens from now on, or its last, the target's is
-    /// [`target_first`](Self::target_first), and both are [saved](Self::save). Marian's models know languages of
-    /// targets only: `fra` puts the token `>>fra<<` before every source that begins with no such token itself.
+    /// The source's language becomes one of its first tokens, or its last one; the target's is
+    /// [`target_first`](Self::target_first). Both are [saved](Self::save). Marian's models only know target languages:
+    /// `fra` puts the token `>>fra<<` before every source that does not begin with such a token.
     ///
     /// # Errors
     /// When a tokenizer has no token for a language; the error lists the languages that it has. When the model's
-    /// decoder starts with another language of targets.
+    /// decoder starts with another target language.
     pub fn with_languages(
         mut self,
         source: Option<&str>,
@@ -270,7 +272,7 @@ impl Tokenizers {
     }
 
     fn set_source_language(&mut self, name: &str) -> Result<(), TextError> {
-        // A model of one pair has no token for any language.
+        // A model of one language pair has no language tokens.
         if self.source.marian().is_some() && !self.source.languages().is_empty() {
             let name = name.to_owned();
             return Err(TextError::SourceLanguage { name });
@@ -287,33 +289,33 @@ impl Tokenizers {
         Ok(())
     }
 
-    /// The language that a source of one of Marian's models begins with, such as `>>fra<<`, if there is no token for it:
-    /// it is then read as `<unk>`, as by Hugging Face.
+    /// The language that a Marian source begins with, such as `>>fra<<`, if there is no token for it: it is then
+    /// encoded as `<unk>`, as in Hugging Face.
     pub fn unknown_language<'a>(&self, text: &'a str) -> Option<&'a str> {
         self.source.marian()?.unknown_language(text)
     }
 
-    /// The token of the language that every target has to begin with, if one was chosen.
+    /// The language token that every target must begin with, if one was chosen.
     pub fn target_first(&self) -> Option<u32> {
         self.target_language
     }
 
-    /// Checks that the target's language is chosen, if targets begin with one.
+    /// Checks that a target language is chosen, if targets begin with one.
     ///
     /// # Errors
-    /// When it is not; the error lists the languages that there are.
+    /// When none is chosen; the error lists the available languages.
     pub fn check_target_language(&self) -> Result<(), TextError> {
         self.first_of_target().map(drop)
     }
 
-    /// Whether a directory has tokenizers: one, or all files of a pair. A process that was killed while it saved a pair
-    /// has left some of them, which is not enough.
+    /// Whether a directory has a tokenizer, or a complete pair. A process killed while saving a pair leaves an
+    /// incomplete one.
     pub fn are_in(directory: impl AsRef<Path>) -> bool {
         has_tokenizers(directory.as_ref())
     }
 
-    /// Reads the tokenizers of a model directory; a checkpoint's are in the directory of its run. The directory need not
-    /// have a model.
+    /// Loads the tokenizers of a model directory; a checkpoint's may be in the directory of its run. A model is not
+    /// required.
     ///
     /// # Errors
     /// When a file is missing or is not a tokenizer.
@@ -321,7 +323,8 @@ impl Tokenizers {
         Self::of(&Files::of(&directory)?)
     }
 
-    /// [`load`](Self::load), of a directory that is open ([`ModelDirectory::files`](crate::ModelDirectory::files)).
+    /// [`load`](Self::load) for a directory that is already open
+    /// ([`ModelDirectory::files`](crate::ModelDirectory::files)).
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -365,7 +368,7 @@ impl Tokenizers {
         Ok(tokenizers)
     }
 
-    /// The language that every target has to begin with, as the options of a directory say it, or its settings.
+    /// The language that every target must begin with, from the decoding options or the settings of a directory.
     fn target_language_of(&self, files: &Files, home: &Path) -> Result<Option<u32>, TextError> {
         let target = self.target();
         let forced = files.options()?.and_then(|options| options.forced_first);
@@ -412,12 +415,11 @@ impl Tokenizers {
         Ok(tokenizers)
     }
 
-    /// Writes the tokenizers into a directory that exists, with the languages that were
-    /// [chosen](Self::with_languages).
+    /// Saves the tokenizers to an existing directory, with the [chosen](Self::with_languages) languages.
     ///
     /// # Errors
-    /// When the tokenizers are of formats that do not go together, or a file cannot be written; an older one then
-    /// stays as it was.
+    /// When the tokenizers have formats that cannot be combined, or a file cannot be written; an existing one is then
+    /// unchanged.
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), TextError> {
         for (name, bytes) in self.files()? {
             let path = directory.as_ref().join(name);
@@ -452,7 +454,7 @@ impl Tokenizers {
                 files
             }
             _ => {
-                let problem = "Marian's files and Hugging Face's do not go together";
+                let problem = "Marian's files and Hugging Face's cannot be combined";
                 return Err(TextError::Tokenizer(problem.into()));
             }
         };
@@ -461,7 +463,7 @@ impl Tokenizers {
         Ok(files)
     }
 
-    /// The tokenizers, each with the file that has its vocabulary.
+    /// The tokenizers, each with the file of its vocabulary.
     fn sides(&self) -> Vec<(&'static str, &Tokenizer)> {
         let name = |side: &Tokenizer, json, vocabulary| match (side.marian(), side.m2m100()) {
             (None, None) => json,
@@ -481,11 +483,11 @@ impl Tokenizers {
         ]
     }
 
-    /// Bytes of the source's tokenizer and of the target's, which differ from those of tokenizers that give other
-    /// tokens: their files, and the languages that are not in these.
+    /// Bytes that identify the source's and the target's tokenizer by the tokens that they give: their files, and
+    /// languages that are not in these.
     ///
     /// # Errors
-    /// When a part of a tokenizer has no format.
+    /// When a part of a tokenizer cannot be written.
     pub fn to_bytes(&self) -> Result<[Vec<u8>; 2], TextError> {
         let side = |side: &Tokenizer, language: Option<u32>| -> Result<_, TextError> {
             let mut bytes = side.to_bytes()?;
@@ -504,12 +506,13 @@ impl Tokenizers {
             && self.target().has_vocabulary_of(others.target())
     }
 
-    /// Checks that the tokenizers fit a model with vocabularies of these sizes, the source's and the target's,
-    /// and these special tokens. A model with one vocabulary, such as a language model, has its size twice.
+    /// Checks that the tokenizers fit a model with these vocabulary sizes, source and target, and these special tokens.
+    /// For a model with one vocabulary, such as a language model, give its size twice.
     ///
     /// # Errors
-    /// When a tokenizer has more entries than the model, another id for a special token, text where the model has one,
-    /// or a template that does not end in the model's `<eos>`; the error names the tokenizer's file in `directory`.
+    /// When a tokenizer has more entries than the model, another id for a special token, text at the id of a special
+    /// token, or a template that does not end in the model's `<eos>`; the error names the tokenizer's file in
+    /// `directory`.
     pub fn check(
         &self,
         [source, target]: [usize; 2],
@@ -535,7 +538,7 @@ impl Tokenizers {
             let path = directory.join(name);
             tokenizer.check(&path, vocab_size, special_tokens)?;
         }
-        // A smaller vocabulary of another of Marian's models may have the same `</s>`.
+        // A smaller vocabulary of another Marian model may have the same `</s>`.
         match self.source.marian() {
             Some(side) => {
                 let path = directory.join(VOCABULARY_FILE);
@@ -574,7 +577,7 @@ fn load_m2m100(directory: &Path, settings: &mut TokenizerSettings) -> Result<Tok
     Ok(M2m100::load(&pieces, &vocabulary, languages, &added)?.into())
 }
 
-/// Changes a tokenizer as Hugging Face's class does that has these settings, of this directory.
+/// Applies the settings of a directory to a tokenizer, as Hugging Face's class does.
 fn put_settings(
     tokenizer: &mut Tokenizer,
     settings: &TokenizerSettings,
@@ -601,7 +604,7 @@ fn put_settings(
                 .language_token(name)
                 .map_err(TextError::file(path))?,
         ),
-        // A tokenizer of other languages keeps that of its file.
+        // A tokenizer of other languages keeps the one in its file.
         (None, default) => default
             .and_then(|name| tokenizer.language_token(name).ok())
             .filter(|language| *language != of_file),

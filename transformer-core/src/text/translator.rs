@@ -1,4 +1,4 @@
-//! Sentences in, sentences out: tokenizers, model and decoding together.
+//! Translation of sentences: tokenizers, model and decoding together.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -25,16 +25,15 @@ use crate::text::tokenizers::Tokenizers;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Translation {
-    /// The translation, in one line.
+    /// The text, in one line.
     pub text: String,
     /// The hypothesis that it was decoded from.
     pub hypothesis: Hypothesis,
 }
 
-/// A model, or an ensemble of models, that translates sentences: by default as its directory's
-/// `generation_config.json` says ([`DecodeOptions::of_directory`]), without one with the paper's beam search
-/// (§6.1), else as set by [`with_options`](Self::with_options). It is `Send` and `Sync` on every backend, so that one
-/// serves several threads, each with a reference to it.
+/// A model or ensemble that translates sentences. The decoding options are set by [`with_options`](Self::with_options),
+/// or come from the directory's `generation_config.json` ([`DecodeOptions::of_directory`]), or else are the paper's
+/// beam search (§6.1). It is `Send` and `Sync` on every backend, so several threads can share one by reference.
 ///
 /// ```no_run
 /// use transformer_core::Translator;
@@ -46,7 +45,7 @@ pub struct Translation {
 /// # }
 /// ```
 ///
-/// With a model in memory, the two best translations, and the best one as it grows:
+/// With a model in memory, the two best translations, and the best one streamed:
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -92,10 +91,10 @@ pub struct Translation {
 /// ```
 ///
 /// # Models
-/// `M` is the type of the models. A [`PackedModel`] decodes fastest on the processor, in single precision or in 8 bits, and
-/// is what [`load`](Self::load) reads. A [`Transformer`] decodes on any backend ([`of`](Translator::of)), and has
-/// attention maps, for [`align`](Translator::align). Any other [`NextToken`] that reads sources will do, also a reference
-/// to one, so that a model that is being trained can translate.
+/// `M` is the type of the models. A [`PackedModel`], which [`load`](Self::load) returns, decodes fastest on the CPU, in
+/// single precision or in 8 bits. A [`Transformer`] decodes on any backend ([`of`](Translator::of)), and has attention
+/// maps for [`align`](Translator::align). Any other [`NextToken`] that reads sources works, too, and so does a
+/// reference, so that a model can translate while it is being trained.
 #[derive(Debug, Clone)]
 pub struct Translator<M> {
     models: Ensemble<M>,
@@ -104,18 +103,18 @@ pub struct Translator<M> {
 }
 
 impl Translator<PackedModel> {
-    /// Reads a model directory: ours, with `config.json`, `model.safetensors` and `tokenizer.json`, or one of
-    /// Hugging Face's as it is ([`ModelDirectory::open`]). The model is packed in single precision.
+    /// Loads a model directory: ours, with `config.json`, `model.safetensors` and `tokenizer.json`, or an unmodified
+    /// Hugging Face directory ([`ModelDirectory::open`]). The model is packed in single precision.
     ///
     /// # Errors
-    /// When a file is missing or damaged, or the tokenizer is not the model's.
+    /// When a file is missing or damaged, or the tokenizer does not fit the model.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
         Self::packed_of(&[ModelDirectory::open(&directory)?], PackedPrecision::F32)
     }
 
-    /// The model of a directory, or the ensemble of the models of several, which decodes with the options of the first. Packs
-    /// model by model: none is ever whole in another form. [`quantize`](crate::formats::quantize) writes directories that are packed
-    /// in 8 bits as they are.
+    /// Loads the model of a directory, or an ensemble from several, which decodes with the first one's options. Weights
+    /// are packed as they are read: no model is in memory unpacked. The integers of a directory written by
+    /// [`quantize`](crate::formats::quantize) are packed unchanged in 8 bits.
     ///
     /// ```no_run
     /// use transformer_core::{ModelDirectory, Translator};
@@ -140,8 +139,8 @@ impl Translator<PackedModel> {
 }
 
 impl<B: Backend> Translator<Transformer<B>> {
-    /// The model of a directory on a device, or the ensemble of the models of several, which decodes with the options of the
-    /// first.
+    /// Loads the model of a directory on a device, or an ensemble from several, which decodes with the first one's
+    /// options.
     ///
     /// # Errors
     /// As [`packed_of`](Translator::packed_of).
@@ -149,7 +148,7 @@ impl<B: Backend> Translator<Transformer<B>> {
         Self::load_with(directories, |directory| directory.transformer(device))
     }
 
-    /// The translator with its models packed, each weight of which is freed as soon as it is packed.
+    /// Packs the models. Each weight is freed as soon as it is packed.
     pub fn packed(self, precision: PackedPrecision) -> Translator<PackedModel> {
         let models = self.models.into_models().into_iter();
         let models = models.map(|model| PackedModel::new(model, precision));
@@ -160,9 +159,8 @@ impl<B: Backend> Translator<Transformer<B>> {
         }
     }
 
-    /// Alignment: the source token that each token of a translation attends to most, on average over
-    /// the layers and heads of the (first) model. Positions in the sentence and in the translation,
-    /// from 0.
+    /// Aligns a translation: the source token that each token of it attends to most, averaged over the layers and heads
+    /// of the (first) model. Returns pairs of positions in the sentence and in the translation, from 0.
     ///
     /// # Errors
     /// When the sentence is empty or too long.
@@ -193,7 +191,7 @@ impl<M: NextToken> Translator<M> {
     /// A translator with a model in memory, or a reference to one.
     ///
     /// # Errors
-    /// When the tokenizers are not the model's.
+    /// When the tokenizers do not fit the model.
     pub fn new(model: M, tokenizers: impl Into<Tokenizers>) -> Result<Self, TextError> {
         let tokenizers = tokenizers.into();
         let Vocabulary {
@@ -209,7 +207,7 @@ impl<M: NextToken> Translator<M> {
         })
     }
 
-    /// Reads the tokenizers of directories, and the model of each by `load`.
+    /// Loads the tokenizers of the directories, and each model with `load`.
     fn load_with(
         directories: &[ModelDirectory],
         load: impl Fn(&ModelDirectory) -> Result<M, ModelError>,
@@ -240,7 +238,7 @@ impl<M: NextToken> Translator<M> {
         Ok(translator)
     }
 
-    /// Sets the options of decoding.
+    /// Sets the decoding options.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -274,12 +272,12 @@ impl<M: NextToken> Translator<M> {
         &self.tokenizers
     }
 
-    /// The options of decoding.
+    /// The decoding options.
     pub fn options(&self) -> &DecodeOptions {
         &self.options
     }
 
-    /// Checks that sentences can be translated into translations that begin with the prefix, and translates none.
+    /// Checks that sentences can be translated with this prefix, without translating them.
     ///
     /// # Errors
     /// When a sentence or the prefix has too many tokens; the error names the first such sentence by its index.
@@ -289,7 +287,7 @@ impl<M: NextToken> Translator<M> {
         Ok(checked.map_err(|error| of_sentence(error, &indices))?)
     }
 
-    /// Translates one sentence; an empty one into an empty one.
+    /// Translates one sentence. An empty sentence gives an empty translation.
     ///
     /// # Errors
     /// When the sentence has too many tokens.
@@ -298,11 +296,11 @@ impl<M: NextToken> Translator<M> {
         Ok(translations.into_iter().next().unwrap_or_default())
     }
 
-    /// Translates sentences in batches, and returns the best translation of each, in their order; of an empty
-    /// sentence, an empty one.
+    /// Translates sentences in batches and returns the best translation of each, in order. An empty sentence gives an
+    /// empty translation.
     ///
     /// # Errors
-    /// When a sentence has too many tokens: then none is translated.
+    /// When a sentence has too many tokens; none is then translated.
     pub fn translate_batch(&self, sentences: &[impl AsRef<str>]) -> Result<Vec<String>, TextError> {
         let translations = self.translate_n_best(sentences, "")?.into_iter();
         let best = |of_one: Vec<Translation>| of_one.into_iter().next().map(|best| best.text);
@@ -311,8 +309,8 @@ impl<M: NextToken> Translator<M> {
             .collect())
     }
 
-    /// Translates each sentence into `n_best` translations, as set in the options, the best first, all
-    /// beginning with the prefix. An empty sentence has none.
+    /// Translates each sentence into the `n_best` translations set in the options, best first, all beginning with the
+    /// prefix. An empty sentence has none.
     ///
     /// # Errors
     /// As [`translate_batch`](Self::translate_batch).
@@ -336,10 +334,9 @@ impl<M: NextToken> Translator<M> {
         Ok(translations)
     }
 
-    /// Translates one sentence into a translation that begins with the prefix, and emits each piece of its
-    /// text as soon as it is final: with a beam of one during decoding, otherwise at its end. All pieces
-    /// together, the prefix's among them, are the translation, unless `on_text` returns
-    /// [`ControlFlow::Break`].
+    /// Translates one sentence into a translation that begins with the prefix, and emits each piece of its text as soon
+    /// as it is final: during decoding with a beam of one, otherwise at the end. The pieces, including the prefix, add
+    /// up to the translation, unless `on_text` returns [`ControlFlow::Break`].
     ///
     /// # Errors
     /// As [`translate`](Self::translate).
@@ -380,10 +377,10 @@ impl<M: NextToken> Translator<M> {
         Ok(())
     }
 
-    /// The probability of each translation, whose last token is `<eos>`.
+    /// Scores given translations, each with a final `<eos>`.
     ///
     /// # Errors
-    /// When a sentence is empty, or one of a pair has too many tokens.
+    /// When a sentence is empty, or a sentence or translation has too many tokens.
     ///
     /// # Panics
     /// When the numbers of sentences and translations differ.
@@ -417,8 +414,8 @@ impl<M: NextToken> Translator<M> {
         })
     }
 
-    /// The search. The language of the targets, if one was chosen ([`Tokenizers::target_first`]), is their first token,
-    /// whatever the options say.
+    /// The search. A chosen target language ([`Tokenizers::target_first`]) is the first token of targets, whatever the
+    /// options say.
     fn search(&self) -> Result<Search<'_, Ensemble<M>>, DecodeOptionsError> {
         let forced_first = self.tokenizers.target_first();
         let options = DecodeOptions {
@@ -428,7 +425,7 @@ impl<M: NextToken> Translator<M> {
         Search::new(&self.models, options)
     }
 
-    /// The requests of the sentences that are not empty.
+    /// The requests for the non-empty sentences.
     fn requests(&self, sentences: &[impl AsRef<str>], prefix: &str) -> Result<Requests, TextError> {
         let prefix = match prefix {
             "" => Vec::new(),
@@ -447,7 +444,7 @@ impl<M: NextToken> Translator<M> {
         Ok(found)
     }
 
-    /// The beginning of a text that later tokens do not change.
+    /// The beginning of a text that later tokens cannot change.
     fn settled(&self, mut text: String) -> String {
         if self.tokenizers.target().cleans_spaces() {
             let unsettled = text.char_indices().rev().nth(UNSETTLED - 1);
@@ -463,7 +460,7 @@ impl<M: NextToken> Translator<M> {
     }
 }
 
-/// The tokens of a sentence, without `<eos>`, unless it is empty.
+/// The tokens of a sentence, without `<eos>`; `None` if it is empty.
 fn source_tokens(tokenizers: &Tokenizers, sentence: &str) -> Result<Option<Vec<u32>>, TextError> {
     match sentence.trim() {
         "" => Ok(None),
@@ -471,7 +468,7 @@ fn source_tokens(tokenizers: &Tokenizers, sentence: &str) -> Result<Option<Vec<u
     }
 }
 
-/// A tokenizer's error about a sentence, with the sentence's index.
+/// Adds the index of the sentence to a tokenizer's error.
 fn in_sentence(error: TextError, index: usize) -> TextError {
     match error {
         TextError::Tokenizer(problem) => DecodeError {
@@ -483,14 +480,14 @@ fn in_sentence(error: TextError, index: usize) -> TextError {
     }
 }
 
-/// Requests, and the index of the sentence of each.
+/// Requests, and the index of each one's sentence.
 #[derive(Default)]
 struct Requests {
     requests: Vec<Request>,
     indices: Vec<usize>,
 }
 
-/// The error with a request as one with its sentence.
+/// Turns the index of a request in an error into the index of its sentence.
 fn of_sentence(error: DecodeError, indices: &[usize]) -> DecodeError {
     DecodeError {
         index: indices[error.index],
@@ -544,7 +541,7 @@ mod tests {
         Translator::new(model, words(&["a", "b", "c", "d", "e"])).unwrap()
     }
 
-    /// The text that a stream passes on, which is that of the translation.
+    /// The streamed text, which must equal the translation.
     fn streamed(translator: &Translator<Transformer<NdArray>>, prefix: &str) -> String {
         let mut streamed = String::new();
         let passed_on = translator.stream("a b", prefix, |text| {
@@ -601,7 +598,7 @@ mod tests {
         }
     }
 
-    /// `漢` is `E6 BC A2`; an `E6` without the others makes all bytes beside it undecodable, those before it, too.
+    /// `漢` is `E6 BC A2`; an `E6` without the others makes all adjacent bytes undecodable, including those before it.
     #[test]
     fn a_stream_of_bytes_is_the_translation() {
         let tokens = ["<0xE6>", "<0xBC>", "<0xA2>", " a", "b"];
@@ -648,7 +645,7 @@ mod tests {
         }
     }
 
-    /// One source token for each token of the translation, `<eos>` among those of the source.
+    /// One source token per token of the translation; the source includes `<eos>`.
     #[test]
     fn each_token_of_a_translation_is_aligned() {
         let translator = translator();
@@ -679,7 +676,7 @@ mod tests {
         assert_eq!(translator.translate(" ").unwrap(), "");
     }
 
-    /// A reference to a model translates as the model.
+    /// A reference to a model translates like the model.
     #[test]
     fn a_model_can_be_borrowed() {
         let owned = translator();

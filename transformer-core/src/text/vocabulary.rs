@@ -1,4 +1,4 @@
-//! The vocabularies of Marian's and M2M100's tokenizers: the ids of SentencePiece's pieces and of other tokens.
+//! The vocabularies of Marian's and M2M100's tokenizers: the ids of SentencePiece pieces and other tokens.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -10,24 +10,24 @@ use crate::text::error::TextError;
 use crate::text::languages::language;
 use crate::text::tokenizer_json::entries::Entries;
 
-/// The end of a sentence, in every vocabulary.
+/// The end-of-sentence token in every vocabulary.
 pub(super) const END: &str = "</s>";
 pub(super) const UNKNOWN: &str = "<unk>";
-/// The token that pads a batch, in every vocabulary.
+/// The padding token in every vocabulary.
 pub(super) const PADDING: &str = "<pad>";
 
 /// Tokens and their ids.
 #[derive(Debug)]
 pub(super) struct Vocabulary {
-    /// The tokens of the file, whose ids begin at 0 and have no gap.
+    /// The tokens of the file, with contiguous ids from 0.
     names: Vec<Arc<str>>,
-    /// The tokens that are not in the file, or have another id or name there.
+    /// The tokens that are not in the file, or have another id or name in it.
     more: BTreeMap<u32, Arc<str>>,
     ids: HashMap<Arc<str>, u32>,
     unknown: u32,
-    /// The tokens that are no text, the unknown one among them.
+    /// Special tokens, including `<unk>`.
     special: HashSet<u32>,
-    /// The added tokens that are text.
+    /// The added tokens that are not special.
     added: Splitter,
     /// Its file.
     file: Vec<u8>,
@@ -37,7 +37,7 @@ impl Vocabulary {
     /// Reads a file such as `vocab.json`.
     ///
     /// # Errors
-    /// When the file is missing or no vocabulary, or a token or an id is missing or there twice.
+    /// When the file is missing or not a vocabulary, or a token or id is missing or duplicated.
     pub fn load(path: &Path) -> Result<Self, TextError> {
         let file = files::read(path).map_err(TextError::file(path))?;
         Self::from_file(file).map_err(TextError::file(path))
@@ -57,7 +57,7 @@ impl Vocabulary {
             match names.get_mut(id as usize) {
                 Some(place) => *place = Some(name.clone()),
                 None => {
-                    let tokens = format!("the ids of its tokens are not 0 to {most}");
+                    let tokens = format!("ids must be contiguous, here from 0 to {most}");
                     return Err(format!("`{name}` is token {id}; {tokens}"));
                 }
             }
@@ -67,7 +67,7 @@ impl Vocabulary {
         let unknown = needed(UNKNOWN)?;
         let special = [unknown, needed(END)?, needed(PADDING)?].into();
         Ok(Self {
-            // None is left out: there are as many tokens as ids, and no id is there twice.
+            // None is missing: there are as many tokens as ids, and no id is duplicated.
             names: names.into_iter().flatten().collect(),
             more: BTreeMap::new(),
             ids,
@@ -78,7 +78,7 @@ impl Vocabulary {
         })
     }
 
-    /// Adds a token that is no text after the others, and returns its id. It is not in the file.
+    /// Adds a special token after the others, and returns its id. It is not in the file.
     pub fn add_special(&mut self, name: &str) -> u32 {
         let id = self.len() as u32;
         self.insert(name, id);
@@ -86,7 +86,7 @@ impl Vocabulary {
         id
     }
 
-    /// Adds the added tokens of a directory, whose ids and names come before those of the file, as Hugging Face has them.
+    /// Adds the added tokens of a directory. Their ids and names override the file's, as in Hugging Face.
     pub fn add(&mut self, tokens: &AddedTokens) {
         for (id, name) in tokens.ids() {
             self.insert(name, id);
@@ -111,7 +111,7 @@ impl Vocabulary {
         &self.file
     }
 
-    /// Bytes that no vocabulary has whose texts have other tokens.
+    /// Bytes that identify how text is encoded.
     pub fn to_bytes(&self) -> Vec<u8> {
         [&self.file[..], &self.added.to_bytes()].concat()
     }
@@ -133,22 +133,22 @@ impl Vocabulary {
         name.map(|name| &**name)
     }
 
-    /// The token of a name.
+    /// The id of a token.
     pub fn id(&self, name: &str) -> Option<u32> {
         self.ids.get(name).copied()
     }
 
-    /// The token of a name, or the unknown one.
+    /// The id of a token, or of `<unk>`.
     pub fn id_or_unknown(&self, name: &str) -> u32 {
         self.id(name).unwrap_or(self.unknown)
     }
 
-    /// Whether a token is no text.
+    /// Whether a token is special.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)
     }
 
-    /// The token of a piece of text: never a special one, even if the text spells it.
+    /// The id of a piece of text: never a special token's, even if the text spells it.
     fn of_text(&self, piece: &str) -> u32 {
         let id = self.id_or_unknown(piece);
         match self.is_special(id) {
@@ -157,11 +157,11 @@ impl Vocabulary {
         }
     }
 
-    /// The tokens of a text: those added, and those of the stretches between them, which `cut` gives as pieces after
-    /// the ids that they begin with.
+    /// Encodes a text: added tokens, and the stretches between them, which `cut` turns into an optional first id and
+    /// pieces.
     ///
     /// # Errors
-    /// When a stretch cannot be cut.
+    /// When `cut` fails.
     pub fn encode(
         &self,
         text: &str,
@@ -181,8 +181,8 @@ impl Vocabulary {
         Ok(tokens)
     }
 
-    /// The text of tokens: added ones stand between spaces, and `join` makes the text of the stretches between them.
-    /// Special ones are left out.
+    /// Decodes tokens to text: `join` decodes the stretches between added tokens, and spaces separate both. Special
+    /// tokens are skipped.
     pub fn decode(&self, tokens: &[u32], join: impl Fn(Vec<&str>) -> String) -> String {
         let tokens = tokens.iter().copied();
         let tokens = tokens.filter(|&id| !self.is_special(id));
@@ -197,14 +197,14 @@ impl Vocabulary {
             texts.extend((!before.is_empty()).then_some(before));
             texts.push(name.to_owned());
         }
-        // Hugging Face keeps the last stretch even where its text is empty.
+        // Hugging Face keeps the last stretch even if its text is empty.
         if !stretch.is_empty() {
             texts.push(join(stretch));
         }
         texts.join(" ")
     }
 
-    /// The tokens that stand for languages, with their names, in the order of their ids.
+    /// The language tokens with their names, in the order of their ids.
     pub fn languages(&self) -> Vec<(String, u32)> {
         let ids = 0..self.len() as u32;
         let names = ids.filter_map(|id| Some((self.name(id)?, id)));

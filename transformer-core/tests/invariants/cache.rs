@@ -150,7 +150,7 @@ fn attention_maps_are_the_same_cached_and_not() {
 }
 
 #[test]
-#[should_panic(expected = "17 positions asked of a model that has 16")]
+#[should_panic(expected = "sequence length 17 exceeds the model's 16 learned positions")]
 fn learned_positions_end() {
     let config = &variants()[1];
     let model = model::<NdArray>(config, 7);
@@ -160,7 +160,7 @@ fn learned_positions_end() {
 }
 
 #[test]
-#[should_panic(expected = "targets and sources must pair up")]
+#[should_panic(expected = "batch sizes of targets and memory")]
 fn a_batch_of_another_size_is_refused() {
     let model = model::<NdArray>(&tiny(), 8);
     let memory = model.encode(tokens(&SOURCES));

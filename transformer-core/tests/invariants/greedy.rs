@@ -123,7 +123,7 @@ fn a_source_that_cannot_be_read_is_named() {
     };
     let model = model::<NdArray>(&config, 1);
     for (source, expected) in [
-        (vec![], "source 1 has no token"),
+        (vec![], "source 1 is empty"),
         (
             vec![5, 6, 7, 2],
             "source 1 has 4 tokens, more than the model's 3 learned positions",

@@ -333,7 +333,7 @@ fn long_sequences_have_the_same_log_probabilities() {
 }
 
 #[test]
-#[should_panic(expected = "17 positions asked of a model that has 16")]
+#[should_panic(expected = "sequence length 17 exceeds the model's 16 learned positions")]
 fn learned_positions_end() {
     let packed = packed_f32(&model::<NdArray>(&variants()[1], 7));
     let mut state = packed.start(&SOURCES[..1], Threads::All);
@@ -557,7 +557,7 @@ fn a_model_must_have_the_weights_of_its_configuration() {
 }
 
 #[test]
-#[should_panic(expected = "targets and sources must pair up")]
+#[should_panic(expected = "one token per target is needed")]
 fn another_number_of_tokens_is_refused() {
     let packed = packed_f32(&model::<NdArray>(&tiny(), 8));
     let mut state = packed.start(&SOURCES, Threads::All);

@@ -123,15 +123,15 @@ fn damaged_tensors_are_named_with_their_file() {
         ),
         (
             |tensors| first_scale(tensors, f32::NAN),
-            format!("`{SCALE}` holds NaN; a scale is a finite number, 0 or more"),
+            format!("`{SCALE}` holds NaN; a scale must be finite and at least 0"),
         ),
         (
             |tensors| first_scale(tensors, -1.5),
-            format!("`{SCALE}` holds -1.5; a scale is"),
+            format!("`{SCALE}` holds -1.5; a scale must be"),
         ),
         (
             |tensors| first_scale(tensors, f32::INFINITY),
-            format!("`{SCALE}` holds inf; a scale is"),
+            format!("`{SCALE}` holds inf; a scale must be"),
         ),
         (
             |tensors| {
@@ -167,7 +167,7 @@ fn damaged_tensors_are_named_with_their_file() {
         ),
         (
             |tensors| find(tensors, MATRIX).bytes[5] = 0x80,
-            format!("`{MATRIX}` holds -128; weights in 8 bits are from -127 to 127"),
+            format!("`{MATRIX}` holds -128; 8-bit weights must be from -127 to 127"),
         ),
         (
             |tensors| {
@@ -270,7 +270,7 @@ fn what_cannot_be_quantized_is_refused_and_nothing_written() {
 
     let message = refused(&int8, &out);
     assert!(
-        message.ends_with("config.json: the model is in 8 bits already"),
+        message.ends_with("config.json: the model is already in 8 bits"),
         "{message}"
     );
     let plain = folder.path().join("plain");
@@ -286,7 +286,7 @@ fn what_cannot_be_quantized_is_refused_and_nothing_written() {
         find(tensors, MATRIX).bytes[4..8].copy_from_slice(&f32::NAN.to_le_bytes());
     });
     let message = refused(&plain, &out);
-    let reason = format!("`{MATRIX}` holds NaN; only finite numbers have a place in 8 bits");
+    let reason = format!("`{MATRIX}` holds NaN; only finite values can be quantized");
     assert!(message.ends_with(&reason), "{message}");
     assert!(message.starts_with(&plain.join(WEIGHTS_FILE).display().to_string()));
 

@@ -1035,29 +1035,29 @@ fn options_out_of_range_are_named() {
         length_penalty: LengthPenalty::Paper(alpha),
         ..beam(2)
     };
-    let number = "a number, 0 or more";
+    let number = "non-negative and finite";
     for (options, problem) in [
-        (beam(0), "`beam` is 0, not at least 1".to_owned()),
+        (beam(0), "`beam` is 0; it must be at least 1".to_owned()),
         (
             DecodeOptions {
                 n_best: 3,
                 ..beam(2)
             },
-            "`n_best` is 3, not at most the beam".to_owned(),
+            "`n_best` is 3; it must be at most the beam size".to_owned(),
         ),
         (
             DecodeOptions {
                 n_best: 0,
                 ..beam(2)
             },
-            "`n_best` is 0, not at least 1".to_owned(),
+            "`n_best` is 0; it must be at least 1".to_owned(),
         ),
         (
             DecodeOptions {
                 n_best: usize::MAX,
                 ..sample(Sampling::default())
             },
-            format!("`n_best` is {}, not at most 1000", usize::MAX),
+            format!("`n_best` is {}; it must be at most 1000", usize::MAX),
         ),
         (
             DecodeOptions {
@@ -1065,40 +1065,43 @@ fn options_out_of_range_are_named() {
                 max_length: MaxLength::Tokens(4),
                 ..beam(2)
             },
-            "`min_length` is 5, not at most the maximum".to_owned(),
+            "`min_length` is 5; it must be at most `max_length`".to_owned(),
         ),
         (
             paper(f64::NAN),
-            format!("`length_penalty` is NaN, not {number}"),
+            format!("`length_penalty` is NaN; it must be {number}"),
         ),
-        (paper(-1.0), format!("`length_penalty` is -1, not {number}")),
+        (
+            paper(-1.0),
+            format!("`length_penalty` is -1; it must be {number}"),
+        ),
         (
             DecodeOptions {
                 length_penalty: LengthPenalty::Power(f64::NEG_INFINITY),
                 ..beam(2)
             },
-            "`length_penalty` is -inf, not a number".to_owned(),
+            "`length_penalty` is -inf; it must be finite".to_owned(),
         ),
         (
             DecodeOptions {
                 coverage_penalty: f64::INFINITY,
                 ..beam(2)
             },
-            format!("`coverage_penalty` is inf, not {number}"),
+            format!("`coverage_penalty` is inf; it must be {number}"),
         ),
         (
             DecodeOptions {
                 repetition_penalty: 0.0,
                 ..beam(2)
             },
-            "`repetition_penalty` is 0, not a number above 0".to_owned(),
+            "`repetition_penalty` is 0; it must be positive and finite".to_owned(),
         ),
         (
             DecodeOptions {
                 batch_tokens: 0,
                 ..beam(2)
             },
-            "`batch_tokens` is 0, not at least 1".to_owned(),
+            "`batch_tokens` is 0; it must be at least 1".to_owned(),
         ),
         (
             DecodeOptions {
@@ -1119,14 +1122,14 @@ fn options_out_of_range_are_named() {
                 top_p: 2.0,
                 ..Sampling::default()
             }),
-            "`top_p` is 2, not above 0 and at most 1".to_owned(),
+            "`top_p` is 2; it must be above 0 and at most 1".to_owned(),
         ),
         (
             sample(Sampling {
                 temperature: 0.0,
                 ..Sampling::default()
             }),
-            "`temperature` is 0, not a number above 0".to_owned(),
+            "`temperature` is 0; it must be positive and finite".to_owned(),
         ),
     ] {
         let model = model::<NdArray>(&tiny(), 1);
@@ -1262,7 +1265,7 @@ fn invalid_requests_are_named() {
     let error = Search::new(&model, forced).unwrap().run(&[request]);
     assert_eq!(
         error.unwrap_err().to_string(),
-        "source 0 has a prefix of 3 tokens, more than the 2 that its target may have"
+        "source 0 has a prefix of 3 tokens, more than the maximum target length of 2"
     );
     // No option makes room for eight tokens.
     let request = Request::exact([5, 2]).with_prefix([3; 8]);
@@ -1335,7 +1338,7 @@ fn a_model_of_nan_is_an_error() {
         let error = search.run(&exact(&[[5, 2], [6, 2]])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "source 0 has log-probabilities that are not numbers; the model's weights are damaged"
+            "source 0 has NaN log-probabilities; the model's weights are damaged"
         );
     }
 }

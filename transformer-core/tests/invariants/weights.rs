@@ -492,7 +492,7 @@ fn integers_and_booleans_are_loaded_as_they_were_saved() {
         find(tensors, "chosen").bytes[1] = 2;
     });
     let message = load().unwrap_err().to_string();
-    let expected = "`chosen` holds 2; a boolean is 0 or 1";
+    let expected = "`chosen` holds 2; a boolean must be 0 or 1";
     assert!(message.ends_with(expected), "{message}");
     edit(directory.path(), |tensors| {
         find(tensors, "chosen").dtype = "U8".to_owned();

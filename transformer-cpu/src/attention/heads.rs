@@ -4,7 +4,7 @@ use crate::buffer::{by_tasks, rows_of_task, task_of_rows};
 use crate::products::matrix::Matrix;
 use crate::sizes::count;
 
-/// The factor `1 / √d_k` of the queries, with which the scores' deviation does not depend on `d_k` (§3.2.1).
+/// The scale `1 / √d_k` of the queries, which makes the variance of the scores independent of `d_k` (§3.2.1).
 pub fn score_scale(d_k: usize) -> f64 {
     1.0 / (d_k as f64).sqrt()
 }
@@ -22,10 +22,10 @@ pub struct HeadRows<'a> {
 }
 
 impl<'a> HeadRows<'a> {
-    /// Heads side by side in rows `[batch, len, row_width]`, from a column on.
+    /// Heads side by side in rows `[batch, len, row_width]`, starting at `column`.
     ///
     /// # Panics
-    /// When the number of values does not agree, or the heads are wider than the rows.
+    /// When the number of values does not match the shape, or the heads exceed the rows.
     pub fn in_rows(
         values: &'a [f32],
         [batch, len, row_width]: [usize; 3],
@@ -33,7 +33,7 @@ impl<'a> HeadRows<'a> {
         [n_heads, width]: [usize; 2],
     ) -> Self {
         let shape = [batch, len, row_width];
-        assert_eq!(values.len(), count(&shape), "numbers of rows {shape:?}");
+        assert_eq!(values.len(), count(&shape), "length of rows {shape:?}");
         let end = column.checked_add(count(&[n_heads, width]));
         assert!(
             end.is_some_and(|end| end <= row_width),
@@ -49,7 +49,7 @@ impl<'a> HeadRows<'a> {
         }
     }
 
-    /// Heads one after another: `[batch, n_heads, len, width]`.
+    /// Heads stored one after another: `[batch, n_heads, len, width]`.
     #[cfg(test)]
     pub(super) fn split(values: &'a [f32], shape: [usize; 4]) -> Self {
         let [batch, n_heads, len, width] = shape;
@@ -76,12 +76,12 @@ impl<'a> HeadRows<'a> {
         [self.batch, self.n_heads, self.len, self.width]
     }
 
-    /// A head's rows, the heads counted through all sentences.
+    /// The rows of a head, with heads numbered across sentences.
     pub(super) fn head(&self, index: usize) -> Matrix<'a> {
         Matrix::new(self.from(index), self.len, self.width, self.strides[2])
     }
 
-    /// The values from a head's first row on; none if there are no rows.
+    /// The values from the first row of a head; none if there are no rows.
     fn from(&self, index: usize) -> &'a [f32] {
         let (sentence, head) = (index / self.n_heads, index % self.n_heads);
         let first = sentence * self.strides[0] + head * self.strides[1];
@@ -89,20 +89,20 @@ impl<'a> HeadRows<'a> {
     }
 }
 
-/// From heads one after another, `[batch, n_heads, len, width]` for each part, to rows
-/// `[batch, len, n_heads · Σ widths]`: all heads of the first part, then of the second.
+/// Rearranges heads stored one after another, `[batch, n_heads, len, d_head]` per part, into rows
+/// `[batch, len, n_heads · Σ d_head]`: all heads of the first part, then of the second.
 ///
 /// # Panics
-/// When the number of values does not agree.
+/// When the number of values does not match the shape.
 pub fn join_heads(
     parts: &[&[f32]],
     widths: &[usize],
     [batch, n_heads, len]: [usize; 3],
 ) -> Vec<f32> {
-    assert_eq!(parts.len(), widths.len(), "parts, and their widths");
+    assert_eq!(parts.len(), widths.len(), "number of parts and of widths");
     for (part, &width) in parts.iter().zip(widths) {
         let shape = [batch, n_heads, len, width];
-        assert_eq!(part.len(), count(&shape), "numbers of heads {shape:?}");
+        assert_eq!(part.len(), count(&shape), "length of heads {shape:?}");
     }
     let row_width = n_heads * widths.iter().sum::<usize>();
     let task_rows = rows_of_task(row_width);

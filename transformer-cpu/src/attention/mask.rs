@@ -1,17 +1,17 @@
-//! A mask as attention in tiles reads it, by its structure.
+//! A mask in the form that tiled attention uses.
 
 use std::ops::Range;
 
 use crate::sizes::count;
 
-/// The score of a blocked key: half the lowest finite number. Added to any score it stays finite, and its
-/// exponential is zero relative to that of any score that is not blocked.
+/// The score of a blocked key: half the lowest finite value. Adding it to any score gives a finite value, whose
+/// exponential is zero relative to any unblocked score's.
 pub const LOWEST: f32 = f32::MIN / 2.0;
 
-/// Which keys a query may not attend to, and a bias on the scores of the others; `Mask::default()` blocks
-/// nothing. A key that any part blocks is blocked.
+/// Which keys a query may not attend to, and a bias on the scores of the others. `Mask::default()` blocks nothing.
+/// A key is blocked if any part blocks it.
 ///
-/// Nothing is computed for the keys after a query and for padding at either end of a sentence.
+/// Nothing is computed for keys after a query, or for padding at either end of a sentence.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mask<'a> {
     causal: Option<usize>,
@@ -29,7 +29,7 @@ struct Bias<'a> {
 }
 
 impl<'a> Mask<'a> {
-    /// Blocks the keys after each query; the first query is at the position `first` of the keys.
+    /// Blocks the keys after each query; the first query is at key position `first`.
     pub fn causal(self, first: usize) -> Self {
         Self {
             causal: Some(first),
@@ -40,12 +40,12 @@ impl<'a> Mask<'a> {
     /// Blocks the keys at padded positions: `[batch or 1, key_len]`, `true` = blocked.
     ///
     /// # Panics
-    /// When there are more values, or fewer.
+    /// When the number of values does not match the shape.
     pub fn padding(self, padding: &'a [bool], shape: [usize; 2]) -> Self {
         assert_eq!(
             padding.len(),
             count(&shape),
-            "positions of padding {shape:?}"
+            "length of the padding {shape:?}"
         );
         Self {
             padding: Some((padding, shape)),
@@ -53,21 +53,20 @@ impl<'a> Mask<'a> {
         }
     }
 
-    /// Adds a bias of the shape `[batch or 1, n_heads or 1, query_len or 1, key_len]` to the scores. Where
-    /// it blocks keys, `blocked_rows` has one boolean for each of its rows, `true` where every key is
-    /// blocked.
+    /// Adds a bias of shape `[batch or 1, n_heads or 1, query_len or 1, key_len]` to the scores. If it blocks
+    /// keys, `blocked_rows` has one boolean per row of the bias, `true` if every key is blocked.
     ///
-    /// Its values at keys that padding or causality blocks have no effect.
+    /// Its values at keys blocked by padding or causality have no effect.
     ///
     /// # Panics
-    /// When there are more values, or fewer.
+    /// When the number of values does not match the shape.
     pub fn bias(
         self,
         values: &'a [f32],
         blocked_rows: Option<&'a [bool]>,
         shape: [usize; 4],
     ) -> Self {
-        assert_eq!(values.len(), count(&shape), "numbers of a bias {shape:?}");
+        assert_eq!(values.len(), count(&shape), "length of a bias {shape:?}");
         if let Some(rows) = blocked_rows {
             assert_eq!(rows.len(), count(&shape[..3]), "rows of a bias {shape:?}");
         }
@@ -81,7 +80,7 @@ impl<'a> Mask<'a> {
         }
     }
 
-    /// Panics when it does not fit scores `[batch, n_heads, query_len, key_len]`.
+    /// Panics unless it fits scores `[batch, n_heads, query_len, key_len]`.
     pub(super) fn check(&self, scores: [usize; 4]) {
         let [batch, _, _, key_len] = scores;
         let fits = |mask: &[usize], scores: &[usize]| {
@@ -102,7 +101,7 @@ impl<'a> Mask<'a> {
         }
     }
 
-    /// The part for a head of a sentence, of `key_len` keys.
+    /// The mask of one head of one sentence with `key_len` keys.
     pub(super) fn of_head(&self, [sentence, head]: [usize; 2], key_len: usize) -> HeadMask<'a> {
         let padding = self.padding.map(|(padding, [sentences, _])| {
             let sentence = if sentences == 1 { 0 } else { sentence };
@@ -139,18 +138,18 @@ impl<'a> Bias<'a> {
     }
 }
 
-/// A mask of one head of one sentence.
+/// The mask of one head of one sentence.
 #[derive(Debug, Clone)]
 pub(super) struct HeadMask<'a> {
-    /// From the first key that is no padding to the last.
+    /// From the first key that is not padding to the last.
     keys: Range<usize>,
-    /// Of all keys of the sentence, if there is any among `keys`.
+    /// The padding of all keys, if any key in `keys` is padding.
     padding: Option<&'a [bool]>,
     causal: Option<usize>,
     bias: Option<HeadBias<'a>>,
 }
 
-/// A bias of one head of one sentence: `[query_len or 1, key_len]`.
+/// The bias of one head of one sentence: `[query_len or 1, key_len]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeadBias<'a> {
     values: &'a [f32],
@@ -159,7 +158,7 @@ pub(super) struct HeadBias<'a> {
 }
 
 impl<'a> HeadMask<'a> {
-    /// From the first key that one of the queries may attend to, to the last.
+    /// From the first to the last key that any of the queries may attend to.
     #[inline(always)]
     pub(super) fn keys_of(&self, queries: Range<usize>) -> Range<usize> {
         let end = match self.causal {
@@ -169,7 +168,7 @@ impl<'a> HeadMask<'a> {
         self.keys.start..end.max(self.keys.start)
     }
 
-    /// How many of the queries, from the first on, may not attend to a key.
+    /// How many of the queries, counted from the first, may not attend to a key.
     #[inline(always)]
     pub(super) fn blocked_queries(&self, key: usize, queries: Range<usize>) -> usize {
         match self.causal {
@@ -201,13 +200,13 @@ impl<'a> HeadMask<'a> {
 }
 
 impl<'a> HeadBias<'a> {
-    /// Whether it is the same for every query.
+    /// Whether the bias is the same for every query.
     #[inline(always)]
     pub(super) fn is_broadcast(&self) -> bool {
         self.values.len() == self.key_len
     }
 
-    /// The bias of a query on some of the keys.
+    /// The bias of a query for some of the keys.
     #[inline(always)]
     pub(super) fn row(&self, query: usize, keys: Range<usize>) -> &'a [f32] {
         let row = if self.is_broadcast() { 0 } else { query };
@@ -221,7 +220,7 @@ mod tests {
 
     #[test]
     fn keys_end_with_padding_and_with_the_last_query() {
-        // The second sentence begins with padding, ends in it, and has it between; the third is padding.
+        // The second sentence has padding at its start, at its end and in between; the third is all padding.
         let padding = [
             [false, false, false, false, false, false],
             [true, false, true, false, false, true],

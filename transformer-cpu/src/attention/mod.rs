@@ -1,4 +1,4 @@
-//! Scaled dot-product attention of all heads.
+//! Scaled dot-product attention (§3.2.1) of all heads.
 
 pub mod heads;
 pub mod mask;
@@ -11,26 +11,25 @@ use crate::random::Keep;
 use crate::sizes::count;
 use crate::types::AttentionParents;
 
-/// The output of attention, and the statistics that its backward pass needs beside its inputs.
+/// The output of attention, and the statistics that its backward pass needs besides its inputs.
 ///
-/// A weight is `e^(score - largest) · reciprocal`. The logarithm of the sum would be one number instead of
-/// two, but in single precision a large score would leave it no digits for the sum.
+/// A weight is `e^(score - largest) · reciprocal`. The logarithm of the sum would be one value instead of two, but
+/// in single precision a large score would leave it no digits for the sum.
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<V = Vec<f32>> {
     /// `[batch, query_len, n_heads · d_v]`
     pub output: V,
     /// The largest score of each query: `[batch, n_heads, query_len]`.
     pub largest_scores: V,
-    /// `1 / Σ e^(score - largest)`; zero for a query whose every key is blocked: `[batch, n_heads,
-    /// query_len]`.
+    /// `1 / Σ e^(score - largest)`, or zero if every key of the query is blocked: `[batch, n_heads, query_len]`.
     pub reciprocal_sums: V,
 }
 
-/// Attention with dropout on its weights. They are computed tile by tile, some queries and some keys at a
-/// time, and not kept: the [backward pass](attention_backward) computes them again.
+/// Attention with dropout on its weights. The weights are computed in tiles of some queries and some keys, and not
+/// stored: the [backward pass](attention_backward) recomputes them.
 ///
-/// A tile's softmax is relative to the largest score so far, and earlier sums are rescaled when a larger
-/// one comes (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022).
+/// The softmax of a tile is relative to the largest score so far, and earlier sums are rescaled when a larger
+/// score is found (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022).
 ///
 /// # Panics
 /// When the shapes do not agree.
@@ -56,8 +55,8 @@ pub fn attention_forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<
     }
 }
 
-/// Gradients of the inputs, from `grad`, the gradient of the output, `[batch, query_len, n_heads · d_v]`,
-/// and from the result of [`attention_forward`] for the same inputs, mask and dropout.
+/// Gradients of the inputs. `grad` is the gradient of the output, `[batch, query_len, n_heads · d_v]`; the other
+/// arguments are the result of [`attention_forward`] for the same inputs, mask and dropout.
 ///
 /// # Panics
 /// When the shapes do not agree.
@@ -76,7 +75,7 @@ pub fn attention_backward(
         assert_eq!(
             statistic.len(),
             count(&shape),
-            "numbers for queries {shape:?}"
+            "length of the statistics for queries {shape:?}"
         );
     }
     let rows = |values| {
@@ -97,7 +96,7 @@ pub fn attention_backward(
     backward.gradients(wanted)
 }
 
-/// Returns `d_v`. Panics when the shapes of keys and values, or of the mask, do not fit the queries.
+/// Returns `d_v`. Panics unless the shapes of keys, values and mask fit the queries.
 fn check([query, key, value]: [HeadRows<'_>; 3], mask: Mask<'_>) -> usize {
     let [batch, n_heads, query_len, d_k] = query.shape();
     let d_v = value.width();

@@ -1,4 +1,5 @@
-//! Attention against its equation in plain loops of double precision, around the borders of tiles.
+//! Attention against its equation, computed by plain loops in double precision, at sizes around the borders of
+//! tiles.
 
 use super::tiles::{KEYS, QUERIES};
 use super::*;
@@ -17,7 +18,7 @@ impl Attended {
     }
 }
 
-/// Sizes and numbers of one call.
+/// Sizes and values of one call.
 struct Case {
     batch: usize,
     query_len: usize,
@@ -54,7 +55,7 @@ impl Case {
         ]
     }
 
-    /// By the kernels: the output, and gradients of queries, keys and values.
+    /// The kernels' output, and gradients of queries, keys and values.
     fn found(&self, mask: Mask<'_>, keep: Option<Keep>) -> [Vec<f32>; 4] {
         let attended = attention_forward(self.heads(), mask, keep);
         let wanted = AttentionParents {
@@ -72,7 +73,7 @@ impl Case {
         ]
     }
 
-    /// By the equation.
+    /// The same by the equation.
     fn expected(
         &self,
         blocked: impl Fn([usize; 4]) -> bool,
@@ -89,7 +90,7 @@ impl Case {
             for i in 0..queries {
                 let row = head * queries + i;
                 let query = doubles(&self.query[row * D_K..][..D_K]);
-                // Where the output and its gradient stand.
+                // The index of the output and its gradient.
                 let at = ((sentence * queries + i) * HEADS + head_of_sentence) * D_V;
                 let grad = doubles(&self.grad[at..][..D_V]);
                 let key = |j: usize| doubles(&self.key[(head * keys + j) * D_K..][..D_K]);
@@ -124,7 +125,7 @@ impl Case {
         [output, query_grad, key_grad, value_grad]
     }
 
-    /// Which positions are padding, in both cases with some between: short first and last sentences.
+    /// Which positions are padding: short first and last sentences, in both cases with padding inside, too.
     fn padding(&self) -> Vec<bool> {
         let len = self.key_len;
         (0..self.batch * len)
@@ -166,7 +167,7 @@ fn assert_close(case: &str, found: &[Vec<f32>], expected: &[Vec<f64>]) {
     }
 }
 
-/// A tile, one less, one more, and several.
+/// The length of a tile, one less, one more, and several tiles.
 fn lens(tile: usize) -> [usize; 5] {
     [1, tile - 1, tile, tile + 1, 3 * tile + 5]
 }
@@ -201,7 +202,7 @@ fn tiles_are_the_equation_under_every_mask() {
     }
 }
 
-/// A bias of each kind beside the structure, and blocked keys without a structure.
+/// A bias of each shape with structured masks, and blocked keys without structure.
 #[test]
 fn a_bias_is_a_term_of_the_equation() {
     let len = KEYS + 3;
@@ -257,7 +258,7 @@ fn a_bias_is_a_term_of_the_equation() {
     assert_close("blocked by a bias", &case.found(mask, keep), &expected);
 }
 
-/// Scores so large that a logarithm of their sum would have no digits left for the sum.
+/// Scores so large that the logarithm of their sum would have no digits left for the sum.
 #[test]
 fn large_scores_that_tie_share_the_weight() {
     let rows = |value: f32, len: usize, width: usize| vec![value; len * width];
@@ -299,7 +300,7 @@ fn the_number_of_threads_changes_no_bit() {
     assert_eq!(one, three);
 }
 
-/// Two numbers for each query of each head; no weights.
+/// Two values per query and head; no weights.
 #[test]
 fn what_is_kept_grows_with_the_length_only() {
     for len in [10, 4 * QUERIES] {

@@ -1,9 +1,8 @@
-//! Attention tile by tile: some queries and some keys at a time, so that no more weights than one tile's are
-//! ever in memory.
+//! Attention in tiles of some queries and some keys, so that memory never holds more weights than one tile's.
 //!
-//! A tile is transposed: it has a row for each key and a column for each query. Products with keys and values
-//! then read them in place, and only the tile's queries are copied. In the softmax a vector holds several
-//! queries, each with its own largest score and sum.
+//! A tile is transposed: it has one row per key and one column per query. Multiplications by keys and values then
+//! read these in place, and only the tile's queries are copied. In the softmax, a vector holds several queries,
+//! each with its own largest score and sum.
 
 use std::ops::Range;
 
@@ -19,16 +18,16 @@ use crate::simd::{exp, sum2, vectorised};
 use crate::sizes::count;
 use crate::types::AttentionParents;
 
-/// Most queries of a tile: whole vectors, and whole blocks of gemm's inner loop with AVX2 and AVX-512.
+/// Maximum queries of a tile: whole vectors, and whole blocks of gemm's inner loop with AVX2 and AVX-512.
 pub const QUERIES: usize = 96;
 
-/// Most keys of a tile. Two tiles and their queries, keys and values fit into a second-level cache.
+/// Maximum keys of a tile. Two tiles and their queries, keys and values fit into a second-level cache.
 pub const KEYS: usize = 256;
 
-/// Numbers in the widest vector.
+/// Number of lanes of the widest vector.
 const LANES: usize = 16;
 
-/// The length of tiles that split `len` evenly, in whole vectors.
+/// The tile length that splits `len` evenly, in whole vectors.
 fn tile_len(len: usize, most: usize) -> usize {
     let tiles = len.div_ceil(most).max(1);
     len.div_ceil(tiles).next_multiple_of(LANES).max(1)
@@ -42,7 +41,7 @@ fn tiles(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>>
         .map(move |start| start..end.min(start + len))
 }
 
-/// Buffers of a thread, which are as long as its largest tile.
+/// Buffers of a thread, as long as its largest tile.
 #[derive(Default)]
 struct Buffers {
     query: Vec<f32>,
@@ -51,7 +50,7 @@ struct Buffers {
     weight_grads: Vec<f32>,
 }
 
-/// `scale` times a matrix, transposed, in a buffer.
+/// `scale` times a matrix, transposed into a buffer.
 fn transposed<'a>(
     matrix: Matrix<'_>,
     [rows, columns]: [usize; 2],
@@ -63,7 +62,7 @@ fn transposed<'a>(
     Matrix::new(out, columns, rows, rows)
 }
 
-/// The queries of a head that a task computes, and where their results go.
+/// The queries of a head that one task computes, and the destination of their results.
 struct Task<'a> {
     head: usize,
     queries: Range<usize>,
@@ -72,7 +71,7 @@ struct Task<'a> {
     sums: &'a mut [f32],
 }
 
-/// Attention of queries to keys and values; the output by heads, `[batch, n_heads, query_len, d_v]`.
+/// Attention from queries to keys and values; the output is stored by heads, `[batch, n_heads, query_len, d_v]`.
 pub fn forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<Keep>) -> Attended {
     let [query, key, value] = heads;
     let [batch, n_heads, query_len, _] = query.shape();
@@ -96,7 +95,7 @@ pub fn forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<Keep>) -> 
     attended
 }
 
-/// A task for each tile of queries.
+/// One task per tile of queries.
 fn tasks(attended: &mut Attended, query_len: usize, d_v: usize) -> Vec<Task<'_>> {
     let len = tile_len(query_len, QUERIES);
     let heads = attended
@@ -123,7 +122,7 @@ fn tasks(attended: &mut Attended, query_len: usize, d_v: usize) -> Vec<Task<'_>>
     tasks.collect()
 }
 
-/// Sums the values of all keys for the queries of a task.
+/// Sums the weighted values of all keys, for the queries of a task.
 fn sum_values(
     task: Task<'_>,
     [query, key, value]: [HeadRows<'_>; 3],
@@ -179,14 +178,14 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// How many of the queries, from the first on, may not attend to a key.
+    /// How many of the queries, counted from the first, may not attend to a key.
     #[inline(always)]
     fn blocked_queries(&self, key: usize) -> usize {
         self.mask.blocked_queries(key, self.queries.clone())
     }
 
     fn add_bias(&self, scores: &mut [f32]) {
-        /// Rows of the bias that are read side by side.
+        /// Rows of the bias that are read together.
         const SIDE_BY_SIDE: usize = 8;
         let Some(bias) = self.mask.bias() else {
             return;
@@ -213,8 +212,8 @@ impl Tile<'_> {
         }
     }
 
-    /// Turns scores into unnormalised weights, relative to the largest score so far. Where this tile has a
-    /// larger score, rescales the sums and outputs of the keys before.
+    /// Turns scores into unnormalised weights, relative to the largest score so far. If this tile has a larger
+    /// score, rescales the sums and outputs of the earlier keys.
     fn weigh(
         &self,
         scores: &mut [f32],
@@ -262,7 +261,7 @@ impl Tile<'_> {
     }
 }
 
-/// Rescales sums of exponentials and of values to another largest score.
+/// Rescales sums of exponentials and of values to a new largest score.
 #[inline(always)]
 fn scale_rows<'a>(
     before: &[f32],
@@ -273,7 +272,7 @@ fn scale_rows<'a>(
     let mut factors = [1.0; QUERIES];
     let changes = before.iter().zip(largest);
     for (factor, (&before, &largest)) in factors.iter_mut().zip(changes) {
-        // There is nothing to scale where no key came before.
+        // Nothing to scale before the first key.
         let changed = largest > before && before > f32::NEG_INFINITY;
         *factor = if changed { exp(before - largest) } else { 1.0 };
     }
@@ -287,13 +286,13 @@ fn scale_rows<'a>(
     }
 }
 
-/// Gradients of attention, those that are wanted: `[batch, n_heads, len, width]` each.
+/// The requested gradients of attention: `[batch, n_heads, len, width]` each.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HeadGradients {
-    /// Of the queries.
+    /// Gradient of the queries.
     pub query: Option<Vec<f32>>,
-    /// Of keys and values.
+    /// Gradients of keys and values.
     pub key_value: Option<[Vec<f32>; 2]>,
 }
 
@@ -313,12 +312,12 @@ pub struct Backward<'a> {
     pub keep: Option<Keep>,
 }
 
-/// The memory in which the gradients of a head are added up: of queries, of keys and values.
+/// Where the gradients of a head are accumulated: of queries, of keys and values.
 type OfHead<'a> = (Option<&'a mut [f32]>, Option<[&'a mut [f32]; 2]>);
 
 impl Backward<'_> {
-    /// A head's tiles are computed one after another, because each of them adds to the gradients of its
-    /// queries and of its keys.
+    /// The tiles of a head are computed one after another, because each adds to the gradients of its queries and
+    /// of its keys.
     pub fn gradients(&self, wanted: AttentionParents) -> HeadGradients {
         let zeros = |rows: HeadRows<'_>| vec![0.0; count(&rows.shape())];
         let mut gradients = HeadGradients {
@@ -411,8 +410,7 @@ impl Backward<'_> {
     }
 }
 
-/// For each query, the mean gradient of its weights: the dot product of its output and that output's
-/// gradient.
+/// Per query, the mean gradient of its weights: the dot product of its output and that output's gradient.
 fn mean_gradients(grad: Matrix<'_>, output: Matrix<'_>, queries: usize) -> [f32; QUERIES] {
     let mut means = [0.0; QUERIES];
     vectorised!({
@@ -423,7 +421,7 @@ fn mean_gradients(grad: Matrix<'_>, output: Matrix<'_>, queries: usize) -> [f32;
     means
 }
 
-/// Statistics of each query for a tile's backward pass.
+/// Per-query statistics for the backward pass of a tile.
 struct Statistics<'a> {
     largest: &'a [f32],
     reciprocals: &'a [f32],
@@ -432,7 +430,7 @@ struct Statistics<'a> {
 }
 
 impl Tile<'_> {
-    /// Turns scores into weights after dropout, and gradients of these into gradients of the scores.
+    /// Turns scores into weights after dropout, and the gradients of the weights into gradients of the scores.
     fn weigh_again(&self, scores: &mut [f32], grads: &mut [f32], statistics: &Statistics<'_>) {
         let Statistics {
             largest,

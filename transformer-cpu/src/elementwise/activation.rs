@@ -1,11 +1,11 @@
-//! The non-linearity of the feed-forward network.
+//! The activation of the feed-forward network.
 
 use crate::buffer::{TASK, by_tasks, rows_of_task, task_of_rows};
 use crate::random::Keep;
 use crate::simd::vectorised;
 use crate::sizes::check_rows;
 
-/// `dropout(max(0, x + b))` of rows as wide as the bias.
+/// `dropout(max(0, x + b))`, on rows as wide as the bias.
 ///
 /// # Panics
 /// When the length of `x` is not a multiple of the bias's.
@@ -38,13 +38,13 @@ pub fn relu_dropout(x: &[f32], bias: &[f32], keep: Option<Keep>) -> Vec<f32> {
     })
 }
 
-/// Gradient of `x`. Entries that were dropped or below zero are zero in the output; `scale` is the factor
-/// of dropout for the others.
+/// Gradient of `x`. Dropped and negative entries are zero in the output; `scale` is the dropout factor of the
+/// others.
 ///
 /// # Panics
 /// When the lengths differ.
 pub fn relu_dropout_backward(grad: &[f32], output: &[f32], scale: f32) -> Vec<f32> {
-    assert_eq!(grad.len(), output.len(), "numbers of gradient and output");
+    assert_eq!(grad.len(), output.len(), "lengths of gradient and output");
     by_tasks(grad.len(), TASK, |task, x_grad| {
         let [grad, output] = [grad, output].map(|values| &values[task * TASK..]);
         vectorised!({

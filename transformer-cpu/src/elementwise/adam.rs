@@ -1,4 +1,4 @@
-//! Adam's step.
+//! The Adam step.
 
 use rayon::prelude::*;
 
@@ -6,7 +6,7 @@ use crate::buffer::TASK;
 use crate::simd::vectorised;
 use crate::types::AdamStep;
 
-/// A step of Adam: changes a parameter and its two moments by a gradient.
+/// One step of Adam (§5.3): updates a parameter and its two moments, given a gradient.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -15,7 +15,7 @@ use crate::types::AdamStep;
 /// use transformer_cpu::AdamStep;
 /// use transformer_cpu::adam;
 ///
-/// // The first step is the learning rate against the gradient's sign, however large it is.
+/// // The first step moves by the learning rate against the sign of the gradient, whatever its magnitude.
 /// let step = AdamStep {
 ///     beta_1: 0.9,
 ///     beta_2: 0.98,
@@ -33,7 +33,7 @@ pub fn adam(parameter: &mut [f32], moments: [&mut [f32]; 2], grad: &[f32], step:
     assert_eq!(
         [grad.len(), first.len(), second.len()],
         [parameter.len(); 3],
-        "numbers of gradient and moments, and of the parameter"
+        "lengths of gradient and moments, and of the parameter"
     );
     let (size, epsilon) = step.size_and_epsilon();
     let (beta_1, beta_2) = (step.beta_1, step.beta_2);

@@ -4,7 +4,7 @@ use crate::buffer::{TASK, by_tasks};
 use crate::random::Keep;
 use crate::simd::vectorised;
 
-/// Drops entries of `x`; applied to a gradient, with the same `keep`, it is the backward pass.
+/// Drops entries of `x` (§5.4). Applied to a gradient with the same `keep`, it is the backward pass.
 pub fn dropout(x: &[f32], keep: Keep) -> Vec<f32> {
     by_tasks(x.len(), TASK, |task, output| {
         add_kept(task, output, x, keep);
@@ -16,14 +16,14 @@ pub fn dropout(x: &[f32], keep: Keep) -> Vec<f32> {
 /// # Panics
 /// When the lengths differ.
 pub fn add_dropout(residual: &[f32], x: &[f32], keep: Keep) -> Vec<f32> {
-    assert_eq!(residual.len(), x.len(), "numbers of residual and x");
+    assert_eq!(residual.len(), x.len(), "lengths of residual and x");
     by_tasks(x.len(), TASK, |task, output| {
         output.copy_from_slice(&residual[task * TASK..][..output.len()]);
         add_kept(task, output, x, keep);
     })
 }
 
-/// Drops entries of `x`, the same as [`dropout`], on this thread.
+/// Like [`dropout`], in place and on this thread.
 pub fn dropout_in_place(x: &mut [f32], keep: Keep) {
     vectorised!({
         for (row, x) in x.chunks_mut(TASK).enumerate() {
@@ -32,7 +32,7 @@ pub fn dropout_in_place(x: &mut [f32], keep: Keep) {
     });
 }
 
-/// Adds a task's part of `dropout(input)` to that part of the output; `input` is whole.
+/// Adds one task's part of `dropout(input)` to the same part of the output; `input` is complete.
 fn add_kept(task: usize, output: &mut [f32], input: &[f32], keep: Keep) {
     let input = &input[task * TASK..];
     vectorised!({

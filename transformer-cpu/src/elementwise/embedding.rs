@@ -4,10 +4,10 @@ use crate::buffer::{by_tasks, rows_of_task, task_of_rows};
 use crate::simd::vectorised;
 use crate::sizes::count;
 
-/// The tokens' rows of a table `[vocab_size, d_model]`, times `scale`: `[tokens, d_model]`.
+/// Looks up the tokens' rows in a table `[vocab_size, d_model]`, times `scale`: `[tokens, d_model]` (§3.4).
 ///
 /// # Panics
-/// When the table has another length, or a token is not below `vocab_size`.
+/// When the table does not have this length, or a token is not below `vocab_size`.
 ///
 /// ```
 /// use transformer_cpu::embedding;
@@ -22,7 +22,7 @@ pub fn embedding(
     scale: f32,
 ) -> Vec<f32> {
     let shape = [vocab_size, d_model];
-    assert_eq!(table.len(), count(&shape), "numbers of a table {shape:?}");
+    assert_eq!(table.len(), count(&shape), "length of a table {shape:?}");
     check_tokens(tokens, vocab_size);
     let numbers = count(&[tokens.len(), d_model]);
     by_tasks(numbers, task_of_rows(d_model), |task, output| {
@@ -36,10 +36,10 @@ pub fn embedding(
     })
 }
 
-/// Gradient of the table, `[vocab_size, d_model]`: for each token the sum of its rows' gradients, times `scale`.
+/// Gradient of the table, `[vocab_size, d_model]`: per token, the sum of the gradients of its rows, times `scale`.
 ///
 /// # Panics
-/// When the gradient does not have one row for each token, or a token is not below `vocab_size`.
+/// When the gradient does not have one row per token, or a token is not below `vocab_size`.
 pub fn embedding_gradient(
     grad: &[f32],
     tokens: &[usize],
@@ -49,11 +49,11 @@ pub fn embedding_gradient(
     assert_eq!(
         grad.len(),
         count(&[tokens.len(), d_model]),
-        "numbers of a gradient, for {} tokens",
+        "length of a gradient for {} tokens",
         tokens.len()
     );
     check_tokens(tokens, vocab_size);
-    // By token, then by position: the tokens of a task's rows are side by side, and each sum has a fixed order.
+    // Sorted by token, then by position: each task's tokens are adjacent, and each sum has a fixed order.
     let mut sorted: Vec<_> = tokens.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
     let numbers = count(&[vocab_size, d_model]);
@@ -75,7 +75,7 @@ pub fn embedding_gradient(
 
 fn check_tokens(tokens: &[usize], vocab_size: usize) {
     if let Some(token) = tokens.iter().find(|token| **token >= vocab_size) {
-        panic!("token {token} of a vocabulary of {vocab_size}");
+        panic!("token {token} is outside the vocabulary of {vocab_size}");
     }
 }
 
@@ -84,13 +84,13 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "token 3 of a vocabulary of 3")]
+    #[should_panic(expected = "token 3 is outside the vocabulary of 3")]
     fn a_token_beyond_the_table_is_refused() {
         embedding(&[0.0; 6], [3, 2], &[0, 3], 1.0);
     }
 
     #[test]
-    #[should_panic(expected = "numbers of a table [3, 2]")]
+    #[should_panic(expected = "length of a table [3, 2]")]
     fn a_table_of_another_size_is_refused() {
         embedding(&[0.0; 7], [3, 2], &[0], 1.0);
     }
@@ -104,13 +104,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "token 3 of a vocabulary of 3")]
+    #[should_panic(expected = "token 3 is outside the vocabulary of 3")]
     fn a_token_beyond_the_gradient_is_refused() {
         embedding_gradient(&[0.0; 4], &[0, 3], [3, 2], 1.0);
     }
 
     #[test]
-    #[should_panic(expected = "numbers of a gradient, for 2 tokens")]
+    #[should_panic(expected = "length of a gradient for 2 tokens")]
     fn a_gradient_of_another_size_is_refused() {
         embedding_gradient(&[0.0; 3], &[0, 1], [3, 2], 1.0);
     }

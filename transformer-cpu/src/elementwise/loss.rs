@@ -1,4 +1,4 @@
-//! The logarithm of the softmax, and cross entropy.
+//! Log-softmax and cross entropy.
 
 use rayon::prelude::*;
 
@@ -6,7 +6,7 @@ use crate::buffer::by_tasks;
 use crate::simd::{exp, max, sum, vectorised};
 use crate::sizes::check_rows;
 
-/// `ln Σ eˣ`, given the largest.
+/// `ln Σ eˣ`, given the largest value.
 #[inline(always)]
 pub fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
     let sum = sum(
@@ -17,10 +17,10 @@ pub fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
     sum.ln() + largest
 }
 
-/// The logarithm of the softmax of each row of `width` numbers.
+/// The log-softmax of each row of `width` values.
 ///
 /// # Panics
-/// When the numbers are not whole rows.
+/// When the values do not fill whole rows.
 pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
     check_rows(x.len(), width);
     let width = width.max(1);
@@ -41,7 +41,7 @@ pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
 pub struct RowLoss {
     /// The loss against the smoothed label.
     pub loss: f32,
-    /// The logarithm of the summed exponentials.
+    /// The log-sum-exp of the logits.
     pub log_sum_exp: f32,
     /// The label's logit.
     pub at_label: f32,
@@ -49,10 +49,10 @@ pub struct RowLoss {
     pub largest: f32,
 }
 
-/// Cross entropy of each row of logits, against labels smoothed by ε: `[rows, vocab_size]` and `[rows]`.
+/// Cross entropy of each row of logits, `[rows, vocab_size]`, against its label, `[rows]`, smoothed by ε (§5.4).
 ///
 /// # Panics
-/// When the logits do not have one row for each label, or a label is not below vocab_size.
+/// When the logits do not have one row per label, or a label is not below `vocab_size`.
 ///
 /// ```
 /// use transformer_cpu::cross_entropy;
@@ -84,10 +84,10 @@ pub fn cross_entropy(logits: &[f32], labels: &[usize], smoothing: f32) -> Vec<Ro
         .collect()
 }
 
-/// Turns logits into their gradient, from that of each row's loss.
+/// Turns logits into their gradient, given the gradient of each row's loss.
 ///
 /// # Panics
-/// When the lengths do not agree, or a label is not below vocab_size.
+/// When the lengths do not agree, or a label is not below `vocab_size`.
 pub fn cross_entropy_backward(
     grad: &[f32],
     logits: &mut [f32],
@@ -99,7 +99,7 @@ pub fn cross_entropy_backward(
     assert_eq!(
         [grad.len(), log_sum_exp.len()],
         [labels.len(); 2],
-        "gradients and log-sum-exps, and labels"
+        "numbers of gradients, log-sum-exps and labels"
     );
     let share = (smoothing / vocab_size as f64) as f32;
     logits
@@ -120,7 +120,7 @@ pub fn cross_entropy_backward(
         });
 }
 
-/// The width of logits with a row for each label; at least one, as `chunks` requires.
+/// The width of logits with one row per label; at least one, as `chunks` requires.
 fn vocab_size(logits: &[f32], labels: &[usize]) -> usize {
     assert!(
         logits.len().is_multiple_of(labels.len()),
@@ -132,7 +132,7 @@ fn vocab_size(logits: &[f32], labels: &[usize]) -> usize {
     let largest = labels.iter().max();
     assert!(
         largest.is_none_or(|&label| label < vocab_size),
-        "a label {largest:?} for {vocab_size} logits"
+        "label {largest:?} for {vocab_size} logits"
     );
     vocab_size.max(1)
 }

@@ -1,4 +1,4 @@
-//! Operations on numbers and rows between the products of training.
+//! Elementwise and row-wise operations of training, between matrix multiplications.
 
 pub mod activation;
 pub mod adam;

@@ -16,35 +16,35 @@ pub struct Normed {
     pub output: Vec<f32>,
     /// Mean of each row.
     pub means: Vec<f32>,
-    /// `1 / √(v + ε)` of each row, with its variance `v`.
+    /// `1 / √(v + ε)` of each row, with the variance `v` of the row.
     pub reciprocal_deviations: Vec<f32>,
 }
 
-/// Gradients of layer normalisation, those that are wanted.
+/// The requested gradients of layer normalisation.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NormGradients {
-    /// Of the rows.
+    /// Gradient of the rows.
     pub x: Option<Vec<f32>>,
-    /// Of gamma and beta.
+    /// Gradients of gamma and beta.
     pub parameters: Option<[Vec<f32>; 2]>,
 }
 
-/// Panics unless the numbers are rows as wide as gamma and beta.
+/// Panics unless the values are rows as wide as gamma and beta.
 fn check(x: &[f32], [gamma, beta]: [&[f32]; 2]) {
-    assert_eq!(gamma.len(), beta.len(), "numbers of gamma and beta");
+    assert_eq!(gamma.len(), beta.len(), "lengths of gamma and beta");
     check_rows(x.len(), gamma.len());
 }
 
-/// `γ (x - m) / √(v + ε) + β` of rows as wide as gamma and beta.
+/// `γ (x - m) / √(v + ε) + β`, on rows as wide as gamma and beta.
 ///
 /// # Panics
-/// When the lengths of gamma and beta differ, or that of `x` is not a multiple of theirs.
+/// When gamma and beta differ in length, or the length of `x` is not a multiple of theirs.
 ///
 /// ```
 /// use transformer_cpu::layer_norm;
 ///
-/// // m = 0 and v = (9 + 1 + 1 + 9) / 4 = 5: the last number becomes 2 · 3/√5 + 1.
+/// // m = 0 and v = (9 + 1 + 1 + 9) / 4 = 5: the last value becomes 2 · 3/√5 + 1.
 /// let normed = layer_norm(&[-3.0, -1.0, 1.0, 3.0], &[2.0; 4], &[1.0; 4], 0.0);
 /// assert!((normed.output[3] - (6.0 / 5.0_f32.sqrt() + 1.0)).abs() < 1e-6);
 /// assert_eq!(normed.means, [0.0]);
@@ -88,8 +88,8 @@ pub fn mean_and_squares(x: &[f32]) -> (f32, f32) {
     (m, sum(x, |x| (x - m) * (x - m)))
 }
 
-/// Gradients from that of the output. The statistics are the means and reciprocal deviations of
-/// [`Normed`].
+/// Gradients of the inputs, given the gradient of the output. The statistics are the means and reciprocal
+/// deviations of [`Normed`].
 ///
 /// # Panics
 /// When the lengths do not agree.
@@ -103,11 +103,11 @@ pub fn layer_norm_backward(
     let d_model = gamma.len();
     check(x, [gamma, gamma]);
     let rows = x.len() / d_model.max(1);
-    assert_eq!(grad.len(), x.len(), "numbers of gradient and x");
+    assert_eq!(grad.len(), x.len(), "lengths of gradient and x");
     assert_eq!(
         statistics.map(<[f32]>::len),
         [rows; 2],
-        "statistics, and rows"
+        "number of statistics and of rows"
     );
     let (task_numbers, task_rows) = (task_of_rows(d_model), rows_of_task(d_model));
     let rows_in = |task: usize| {
@@ -152,7 +152,7 @@ pub fn layer_norm_backward(
     }
 }
 
-/// The rows of one task in the backward pass.
+/// The rows of one task of the backward pass.
 struct Rows<'a> {
     grad: &'a [f32],
     x: &'a [f32],

@@ -6,10 +6,10 @@ use crate::buffer::{TASK, task_of_rows};
 use crate::simd::{sum, vectorised};
 use crate::sizes::check_rows;
 
-/// The sum of all rows, each of `width` numbers.
+/// The sum of all rows, each of `width` values.
 ///
 /// # Panics
-/// When the numbers are not whole rows.
+/// When the values do not fill whole rows.
 pub fn sum_rows(x: &[f32], width: usize) -> Vec<f32> {
     check_rows(x.len(), width);
     let parts: Vec<Vec<f32>> = x
@@ -27,7 +27,7 @@ pub fn sum_rows(x: &[f32], width: usize) -> Vec<f32> {
     add_up(&parts, width)
 }
 
-/// The sum of vectors of one width, in their order.
+/// The sum of vectors of the same width, in order.
 pub(super) fn add_up(parts: &[Vec<f32>], width: usize) -> Vec<f32> {
     let mut all = vec![0.0; width];
     for part in parts {
@@ -38,8 +38,7 @@ pub(super) fn add_up(parts: &[Vec<f32>], width: usize) -> Vec<f32> {
     all
 }
 
-/// The sum of the squares of all numbers, added up in single precision within a task and in double
-/// precision over tasks.
+/// The sum of the squares of all values: in single precision within a task, in double precision over tasks.
 pub fn sum_of_squares(x: &[f32]) -> f32 {
     let parts: Vec<f32> = x
         .par_chunks(TASK)

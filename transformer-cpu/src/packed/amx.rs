@@ -1,4 +1,4 @@
-//! Products in 8 bits by AMX.
+//! 8-bit matrix multiplication with AMX.
 
 use super::int8::{Group, Product};
 use super::quantize::INPUTS;
@@ -8,17 +8,16 @@ use crate::simd::vectorised;
 
 const _: () = assert!(PANEL == COLUMNS && size_of::<Group>() == INPUTS * COLUMNS);
 
-/// Rows from which on tiles are faster than vectors: fewer leave most of a tile empty.
+/// Number of rows from which tiles are faster than vectors: fewer rows leave most of a tile empty.
 const ENOUGH: usize = 5;
 
-/// AMX, where the processor has it and multiplies this many rows faster with it. The
-/// inputs must fill whole tiles.
+/// AMX, if the processor has it and multiplies this many rows faster with it. The inputs must fill whole tiles.
 pub fn suits(rows: usize, inputs: usize) -> Option<Amx> {
     let fills_tiles = inputs > 0 && inputs.is_multiple_of(TILE * INPUTS);
     (rows >= ENOUGH && fills_tiles).then(Amx::new).flatten()
 }
 
-/// Computes a part of a product; its inputs fill whole tiles.
+/// Computes a part of the result; the inputs fill whole tiles.
 pub fn run(product: Product<'_>, amx: Amx) {
     amx.with_tiles(|tiles| compute(product, tiles));
 }

@@ -1,4 +1,4 @@
-//! Instructions that multiply 8-bit integers and add up the products, exactly.
+//! Instructions for exact dot products of 8-bit integers.
 #![allow(unsafe_code, reason = "the processor's instructions, by std::arch")]
 
 #[cfg(target_arch = "x86_64")]
@@ -7,16 +7,16 @@ use std::arch::x86_64::*;
 use super::quantize::INPUTS;
 use crate::simd::arch;
 
-/// Instructions for sums of products of bytes without a sign and bytes with one, `INPUTS` at a time, in
-/// vectors of 32-bit sums, one for each column. A value is the proof that the processor has them.
+/// Instructions that multiply unsigned by signed bytes, `INPUTS` at a time, and accumulate in vectors of 32-bit
+/// sums, one per column. A value is proof that the processor has them.
 pub trait Dot: Copy {
-    /// Rows of the largest tile, as [`super::tiles::Tiles::ROWS`].
+    /// Rows of the largest tile, as in [`super::tiles::Tiles::ROWS`].
     const ROWS: usize;
-    /// Columns of a vector.
+    /// Columns per vector.
     const COLUMNS: usize;
-    /// The weights of `INPUTS` inputs, for each column.
+    /// The weights of `INPUTS` inputs, per column.
     type Weights: Copy;
-    /// `INPUTS` numbers of a row, for every column.
+    /// `INPUTS` values of a row, repeated for every column.
     type Inputs: Copy;
     /// The sums of the columns.
     type Sums: Copy;
@@ -24,23 +24,23 @@ pub trait Dot: Copy {
     fn zeros(self) -> Self::Sums;
     /// Zeros.
     fn no_weights(self) -> Self::Weights;
-    /// The weights of `COLUMNS` columns; panics when there are more or fewer.
+    /// The weights of `COLUMNS` columns; panics for any other number.
     fn weights(self, columns: &[[i8; INPUTS]]) -> Self::Weights;
     fn inputs(self, x: [u8; INPUTS]) -> Self::Inputs;
     fn add(self, sums: Self::Sums, x: Self::Inputs, weights: Self::Weights) -> Self::Sums;
-    /// Writes `COLUMNS` sums; panics when there is memory for more or fewer.
+    /// Writes `COLUMNS` sums; panics if `to` has any other length.
     fn store(self, sums: Self::Sums, to: &mut [i32]);
     /// Runs a task, compiled for these instructions.
     fn run<T: Task>(self, task: T);
 }
 
-/// Work that is compiled for each of the instructions.
+/// Work that is compiled for each instruction set.
 pub trait Task {
-    /// Must be inlined, as must be all that it calls.
+    /// Must be inlined, as must everything that it calls.
     fn run<D: Dot>(self, dot: D);
 }
 
-/// Runs a task by the best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names.
+/// Runs a task with the processor's best instructions, up to the level that `TRANSFORMER_SIMD` selects.
 pub fn dispatch<T: Task>(task: T) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -55,7 +55,7 @@ pub fn dispatch<T: Task>(task: T) {
     Portable.run(task);
 }
 
-/// Loops that every processor runs.
+/// Loops that run on every processor.
 #[derive(Clone, Copy)]
 pub struct Portable;
 
@@ -111,14 +111,14 @@ impl Dot for Portable {
     }
 }
 
-/// AVX-512 VNNI: sixteen columns by one instruction.
+/// AVX-512 VNNI: sixteen columns per instruction.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub struct Vnni(());
 
 #[cfg(target_arch = "x86_64")]
 impl Vnni {
-    /// `None` where the processor does not have them.
+    /// `None` if the processor does not have them.
     pub fn new() -> Option<Self> {
         let all = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -186,15 +186,15 @@ impl Dot for Vnni {
     }
 }
 
-/// AVX2. The one instruction that multiplies bytes adds pairs of products in 16 bits, which overflow: here
-/// bytes become 16 bits first.
+/// AVX2. Its only instruction that multiplies bytes adds pairs in 16 bits, which can overflow, so bytes are first
+/// widened to 16 bits.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub struct Avx2(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// `None` where the processor does not have them.
+    /// `None` if the processor does not have them.
     pub fn new() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
@@ -204,9 +204,9 @@ impl Avx2 {
 impl Dot for Avx2 {
     const ROWS: usize = 4;
     const COLUMNS: usize = 8;
-    /// The first and the third weight of each column, and the second and the fourth, in 16 bits.
+    /// The first and third weight of each column, and the second and fourth, in 16 bits.
     type Weights = [__m256i; 2];
-    /// Likewise.
+    /// The same for a row.
     type Inputs = [__m256i; 2];
     type Sums = __m256i;
 

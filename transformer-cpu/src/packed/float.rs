@@ -6,23 +6,23 @@ use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
 use crate::simd::arch;
 use crate::types::WeightLayout;
 
-/// A weight in single precision: `[panel, d_input, PANEL]`, with zeros after the last output.
+/// A weight in single precision: `[panel, d_input, PANEL]`, zero-padded after the last output.
 #[derive(Debug, Clone)]
 pub struct FloatPanels {
     d_input: usize,
     rows: Vec<PanelRow>,
 }
 
-/// The weights of one input in a panel: two lines of a cache.
+/// The weights of one input in a panel: two cache lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct PanelRow([f32; PANEL]);
 
 impl FloatPanels {
-    /// The panels of a weight `[d_input, d_output]` in its layout.
+    /// Packs a weight `[d_input, d_output]`, given its memory layout.
     pub fn new(values: &[f32], [d_input, d_output]: [usize; 2], layout: WeightLayout) -> Self {
         let mut rows = Vec::with_capacity(d_output.div_ceil(PANEL) * d_input);
-        // Without inputs there is nothing to pack, for however many outputs.
+        // Without inputs there is nothing to pack, whatever the number of outputs.
         let outputs = if d_input == 0 { 0 } else { d_output };
         for first in (0..outputs).step_by(PANEL) {
             let width = PANEL.min(d_output - first);
@@ -52,12 +52,12 @@ impl FloatPanels {
         }
     }
 
-    /// Computes a part of a product, of rows `[rows, d_input]`.
+    /// Computes a part of the result for rows `[rows, d_input]`.
     pub fn product(&self, x: &[f32], part: Part<'_>) {
         arch().dispatch(self.part(x, part));
     }
 
-    /// A part of a product, for any instructions.
+    /// A part of the result, for any instruction set.
     pub fn part<'a>(&'a self, x: &'a [f32], part: Part<'a>) -> Product<'a> {
         Product {
             x,
@@ -68,9 +68,9 @@ impl FloatPanels {
     }
 }
 
-/// Writes a panel, whose weights are `values`, `[outputs, d_input]`.
+/// Writes a panel from its weights `values`, `[outputs, d_input]`.
 fn transpose_into(panel: &mut [PanelRow], values: &[f32], d_input: usize) {
-    // Inputs at a time, whose rows stay in the first-level cache.
+    // Inputs per block, whose rows stay in the first-level cache.
     const BLOCK: usize = 64;
     for (block, rows) in panel.chunks_mut(BLOCK).enumerate() {
         for (column, output) in values.chunks_exact(d_input).enumerate() {
@@ -81,11 +81,11 @@ fn transpose_into(panel: &mut [PanelRow], values: &[f32], d_input: usize) {
     }
 }
 
-/// A part of a product.
+/// A part of the result of a multiplication.
 pub struct Product<'a> {
     x: &'a [f32],
     d_input: usize,
-    /// From the part's first panel on.
+    /// Starting at the part's first panel.
     weights: &'a [PanelRow],
     part: Part<'a>,
 }
@@ -104,7 +104,7 @@ impl WithSimd for Product<'_> {
     }
 }
 
-/// A part of a product by vectors.
+/// A part of the result, computed with vectors.
 struct SimdProduct<'a, S> {
     simd: S,
     product: Product<'a>,
@@ -120,7 +120,7 @@ impl<S: Simd> Tiles for SimdProduct<'_, S> {
     #[inline(always)]
     fn tile<const M: usize, const P: usize>(&mut self, row: usize, panel: usize) {
         if S::F32_LANES == 1 {
-            // The compiler makes two vectors of these eight numbers.
+            // The compiler makes two vectors of these eight values.
             self.vectors::<M, P, 8>(row, panel);
         } else {
             self.vectors::<M, P, 2>(row, panel);
@@ -173,7 +173,7 @@ impl<S: Simd> SimdProduct<'_, S> {
         }
     }
 
-    /// Writes results of a row from a column on; those beyond the last column are dropped.
+    /// Writes results of a row, starting at a column; those beyond the last column are dropped.
     #[inline(always)]
     fn write<const N: usize>(&mut self, row: usize, column: usize, sums: &[S::f32s; N]) {
         let simd = self.simd;

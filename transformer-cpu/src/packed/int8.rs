@@ -8,15 +8,15 @@ use super::rows::quantized_rows;
 use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
 use crate::types::WeightLayout;
 
-/// Whether sums over this many inputs fit 32 bits, at 255 · 128 each at most.
+/// Whether sums over this many inputs fit into 32 bits, with terms of at most 255 · 128.
 pub fn fits(d_input: usize) -> bool {
     d_input <= i32::MAX as usize / (255 * 128)
 }
 
-/// A weight in 8 bits: `[panel, d_input / INPUTS, PANEL, INPUTS]`, with zeros after the last input and output.
+/// A weight in 8 bits: `[panel, d_input / INPUTS, PANEL, INPUTS]`, zero-padded after the last input and output.
 ///
-/// The rows that it is multiplied with are `q + 128`, because the processor multiplies bytes without a sign
-/// by bytes with one. So a sum is too large by 128 times the sum of the output's weights.
+/// The rows that multiply it are stored as `q + 128`, because the processor multiplies unsigned by signed bytes.
+/// Each sum is therefore too large by 128 times the sum of the output's weights.
 #[derive(Debug, Clone)]
 pub struct Int8Panels {
     d_input: usize,
@@ -24,12 +24,12 @@ pub struct Int8Panels {
     outputs: Vec<Outputs>,
 }
 
-/// The weights of `INPUTS` inputs in a panel: two lines of a cache.
+/// The weights of `INPUTS` inputs in a panel: two cache lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Group(pub [[i8; INPUTS]; PANEL]);
 
-/// One number of each kind for each output of a panel.
+/// One scale and one correction per output of a panel.
 #[derive(Debug, Clone)]
 struct Outputs {
     scales: [f32; PANEL],
@@ -38,7 +38,7 @@ struct Outputs {
 }
 
 impl Int8Panels {
-    /// The panels of weights `[d_output, d_input]` with a scale for each output.
+    /// Packs weights `[d_output, d_input]` with one scale per output.
     pub fn new(weights: &[i8], scales: &[f32], [d_input, d_output]: [usize; 2]) -> Self {
         let mut panels = Self::with_capacity([d_input, d_output]);
         for first in (0..d_output).step_by(PANEL) {
@@ -51,7 +51,7 @@ impl Int8Panels {
         panels
     }
 
-    /// Quantizes a weight `[d_input, d_output]` in its layout.
+    /// Quantizes a weight `[d_input, d_output]`, given its memory layout.
     pub fn quantized(
         values: &[f32],
         [d_input, d_output]: [usize; 2],
@@ -121,12 +121,12 @@ impl Int8Panels {
         }
     }
 
-    /// Computes a part of a product.
+    /// Computes a part of the result.
     pub fn product(&self, x: QuantizedRows<'_>, part: Part<'_>) {
         self.part(x, part).run();
     }
 
-    /// A part of a product, for any instructions.
+    /// A part of the result, for any instruction set.
     pub fn part<'a>(&'a self, x: QuantizedRows<'a>, part: Part<'a>) -> Product<'a> {
         let groups = self.d_input.div_ceil(INPUTS);
         Product {
@@ -139,9 +139,9 @@ impl Int8Panels {
     }
 }
 
-/// Writes some outputs of a weight `[d_input, d_output]`, from the first one on: `[outputs, d_input]`.
+/// Copies some outputs of a weight `[d_input, d_output]`, starting at the first of `values`: `[outputs, d_input]`.
 fn transpose(values: &[f32], d_output: usize, outputs: &mut [f32], d_input: usize) {
-    // Whole lines of a cache are read and written.
+    // Whole cache lines are read and written.
     const BLOCK: usize = 16;
     for block in (0..d_input).step_by(BLOCK) {
         let inputs = block..d_input.min(block + BLOCK);
@@ -153,19 +153,19 @@ fn transpose(values: &[f32], d_output: usize, outputs: &mut [f32], d_input: usiz
     }
 }
 
-/// A part of a product.
+/// A part of the result of a multiplication.
 pub struct Product<'a> {
     pub x: QuantizedRows<'a>,
-    /// Groups of inputs.
+    /// Number of groups of inputs.
     pub groups: usize,
-    /// From the part's first panel on, as the outputs are.
+    /// Starting at the part's first panel, as are the outputs.
     pub weights: &'a [Group],
     outputs: &'a [Outputs],
     pub part: Part<'a>,
 }
 
 impl Product<'_> {
-    /// Computes it by the best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names.
+    /// Computes it with the processor's best instructions, up to the level that `TRANSFORMER_SIMD` selects.
     pub fn run(self) {
         #[cfg(target_arch = "x86_64")]
         if let Some(amx) = amx::suits(self.part.out.rows(), self.groups * INPUTS) {
@@ -184,7 +184,7 @@ impl Task for Product<'_> {
     }
 }
 
-/// A part of a product by some instructions.
+/// A part of the result, for one instruction set.
 struct DotProduct<'a, D> {
     dot: D,
     product: Product<'a>,
@@ -242,7 +242,7 @@ impl<D: Dot> Tiles for DotProduct<'_, D> {
 }
 
 impl Product<'_> {
-    /// Writes the results of a row in a panel, from a column of it on; those beyond the last column are
+    /// Writes the results of a row in a panel, starting at one of its columns; those beyond the last column are
     /// dropped.
     #[inline(always)]
     pub fn write(&mut self, row: usize, panel: usize, first: usize, sums: &[i32]) {

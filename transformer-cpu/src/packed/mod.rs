@@ -1,9 +1,9 @@
-//! Products with weights that are packed once: laid out as the processor reads them.
+//! Multiplication by packed weights, which are laid out once in the order in which the processor reads them.
 //!
-//! A weight `[d_input, d_output]` is cut into panels of 32 outputs, and a product into tiles: some rows times
-//! a panel, whose sums stay in registers while the panel is read from its beginning to its end. Each result
-//! is summed up in the order of the inputs, by one sum. So a row's results do not depend on the other rows,
-//! the tiles or the threads, bit for bit.
+//! A weight `[d_input, d_output]` is split into panels of 32 outputs, and the multiplication into tiles: some rows
+//! times one panel, whose sums stay in registers while the panel is read from start to end. Each result is one sum
+//! in the order of the inputs. A row's results therefore do not depend on the other rows, the tiles or the
+//! threads, bit for bit.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -27,27 +27,26 @@ use crate::products::matrix::LARGE_MATRIX;
 use crate::sizes::count;
 use crate::types::WeightLayout;
 
-/// How a packed matrix keeps its numbers.
+/// How a packed matrix stores its weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PackedPrecision {
-    /// In single precision, the default.
+    /// Single precision, the default.
     #[default]
     F32,
-    /// In 8 bits: each weight is `scale · q`, with a whole number `q` from -127 to 127 and a scale for each
-    /// output.
+    /// 8 bits: each weight is `scale · q`, with an integer `q` from -127 to 127 and one scale per output.
     Int8,
 }
 
-/// Which threads compute a product.
+/// Which threads compute a multiplication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// The one that asks for it.
+    /// The calling thread.
     This,
-    /// All of rayon's, where the matrix is large.
+    /// All of rayon's threads, if the matrix is large.
     All,
 }
 
-/// A weight `[d_input, d_output]`, packed.
+/// A packed weight `[d_input, d_output]`.
 ///
 /// ```
 /// use transformer_cpu::WeightLayout;
@@ -76,20 +75,20 @@ enum Panels {
 }
 
 impl PackedMatrix {
-    /// Packs a weight of the sizes `[d_input, d_output]`, whose layout in memory may be the other way round.
+    /// Packs a weight with sizes `[d_input, d_output]`, stored in either layout.
     ///
-    /// With more than 65 793 inputs, whose sums could overflow 32 bits, it stays in single precision. An
-    /// output with a weight that is infinite or NaN becomes NaN in 8 bits.
+    /// With more than 65 793 inputs, whose sums could overflow 32 bits, it stays in single precision. In 8 bits,
+    /// an output with an infinite or NaN weight becomes NaN.
     ///
     /// # Panics
-    /// When there are not `d_input · d_output` numbers.
+    /// When there are not `d_input · d_output` values.
     pub fn new(
         values: &[f32],
         sizes: [usize; 2],
         layout: WeightLayout,
         precision: PackedPrecision,
     ) -> Self {
-        assert_eq!(values.len(), count(&sizes), "numbers of a weight {sizes:?}");
+        assert_eq!(values.len(), count(&sizes), "length of a weight {sizes:?}");
         let panels = match precision {
             PackedPrecision::Int8 if int8::fits(sizes[0]) => {
                 Panels::Int8(Int8Panels::quantized(values, sizes, layout))
@@ -99,10 +98,10 @@ impl PackedMatrix {
         Self::of(sizes, panels)
     }
 
-    /// Packs weights in 8 bits, `[d_output, d_input]`, with a scale for each output. `sizes` are
-    /// `[d_input, d_output]`, as everywhere.
+    /// Packs 8-bit weights `[d_output, d_input]` with one scale per output. `sizes` are `[d_input, d_output]`, as
+    /// everywhere.
     ///
-    /// With more than 65 793 inputs they are expanded to single precision.
+    /// With more than 65 793 inputs, they are expanded to single precision.
     ///
     /// # Panics
     /// When there are not `d_output · d_input` weights and `d_output` scales.
@@ -111,7 +110,7 @@ impl PackedMatrix {
         assert_eq!(
             [weights.len(), scales.len()],
             [count(&sizes), d_output],
-            "numbers and scales of a weight {sizes:?} in 8 bits"
+            "number of values and of scales of an 8-bit weight {sizes:?}"
         );
         let panels = if int8::fits(d_input) {
             Panels::Int8(Int8Panels::new(weights, scales, sizes))
@@ -135,17 +134,17 @@ impl PackedMatrix {
         }
     }
 
-    /// Width of a row that it is multiplied with.
+    /// Width of an input row.
     pub fn d_input(&self) -> usize {
         self.d_input
     }
 
-    /// Width of a row of the product.
+    /// Width of an output row.
     pub fn d_output(&self) -> usize {
         self.d_output
     }
 
-    /// How it keeps its numbers.
+    /// How it stores its weights.
     pub fn precision(&self) -> PackedPrecision {
         match self.panels {
             Panels::Float(_) => PackedPrecision::F32,
@@ -153,8 +152,8 @@ impl PackedMatrix {
         }
     }
 
-    /// Reads the weights of one output, `[d_input]`: of a table of embeddings that is packed as
-    /// [`WeightLayout::OutputByInput`], the embedding of a token.
+    /// Reads the weights of one output, `[d_input]`. For an embedding table packed as
+    /// [`WeightLayout::OutputByInput`], this is the embedding of a token.
     ///
     /// # Panics
     /// When there is no such output, or `into` is not `d_input` long.
@@ -164,17 +163,17 @@ impl PackedMatrix {
             "output {output} of a weight with {}",
             self.d_output
         );
-        assert_eq!(into.len(), self.d_input, "numbers of an output");
+        assert_eq!(into.len(), self.d_input, "length of an output");
         match &self.panels {
             Panels::Float(panels) => panels.read_output(output, into),
             Panels::Int8(panels) => panels.read_output(output, into),
         }
     }
 
-    /// `x W + b` of every row.
+    /// Computes `x W + b` for every row.
     ///
-    /// In 8 bits, each row of `x` is quantized first, as [`quantized_rows`](crate::quantized_rows) does; its results are the same
-    /// on every processor. A row with infinity or NaN gives a row of NaN.
+    /// In 8 bits, each row of `x` is quantized first, as in [`quantized_rows`](crate::quantized_rows); the results
+    /// are the same on every processor. A row with infinity or NaN gives a row of NaN.
     ///
     /// # Shapes
     /// - x: `[rows, d_input]`
@@ -202,7 +201,7 @@ impl PackedMatrix {
         }
     }
 
-    /// The number of rows of a product whose lengths agree.
+    /// The number of rows, if the lengths agree.
     fn rows(&self, x: &[f32], bias: Option<&[f32]>, out: &[f32]) -> usize {
         let rows = match [self.d_input, self.d_output] {
             [0, 0] => 0,
@@ -212,7 +211,7 @@ impl PackedMatrix {
         assert_eq!(
             [x.len(), out.len()],
             [self.d_input, self.d_output].map(|width| count(&[rows, width])),
-            "numbers of x and of the output, for {rows} rows and a weight [{}, {}]",
+            "lengths of x and of the output, for {rows} rows and a weight [{}, {}]",
             self.d_input,
             self.d_output
         );
@@ -220,13 +219,13 @@ impl PackedMatrix {
             assert_eq!(
                 bias.len(),
                 self.d_output,
-                "a bias, and the width of the output"
+                "length of the bias and output width"
             );
         }
         rows
     }
 
-    /// The parts of a product that are computed by a thread each.
+    /// The parts of the result, one per thread.
     fn parts<'a>(
         &self,
         bias: Option<&'a [f32]>,
@@ -252,7 +251,7 @@ impl PackedMatrix {
     }
 }
 
-/// Computes each part; several, on rayon's threads.
+/// Computes each part; several parts on rayon's threads.
 fn on_threads<'a>(mut parts: impl Iterator<Item = Part<'a>>, compute: impl Fn(Part<'a>) + Sync) {
     let Some(first) = parts.next() else {
         return;

@@ -1,15 +1,15 @@
-//! The factors of products in 8 bits.
+//! Quantized rows for 8-bit matrix multiplication.
 
 use super::rows::quantize_row;
 use crate::simd::vectorised;
 
-/// Inputs that are multiplied by one instruction.
+/// Inputs multiplied by one instruction.
 pub const INPUTS: usize = 4;
 
 /// Rows of a tile of the processor's matrix unit.
 const TILE: usize = 16;
 
-/// Memory that products reuse from one to the next.
+/// Memory that is reused between multiplications.
 #[derive(Debug, Default)]
 pub struct ProductBuffer {
     values: Vec<[u8; INPUTS]>,
@@ -19,8 +19,8 @@ pub struct ProductBuffer {
 /// Rows in 8 bits.
 #[derive(Debug, Clone, Copy)]
 pub struct QuantizedRows<'a> {
-    /// `q + 128`: `[rows, d_input / INPUTS, INPUTS]`; numbers after the last input are arbitrary, and so are rows
-    /// after the last, as many as make whole tiles of 16.
+    /// `q + 128`: `[rows, d_input / INPUTS, INPUTS]`. Values after the last input are arbitrary, as are the extra
+    /// rows that fill whole tiles of 16.
     pub values: &'a [[u8; INPUTS]],
     /// `[rows]`
     pub scales: &'a [f32],

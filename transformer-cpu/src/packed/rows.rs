@@ -1,14 +1,14 @@
-//! Numbers in 8 bits, with a scale for each row.
+//! Rows of 8-bit values, with one scale per row.
 
 use crate::sizes::check_rows;
 
-/// Rounds each number of rows of `width` to 8 bits: `scale · q`, with whole numbers `q` from -127 to 127 and
-/// the row's scale, the largest magnitude over 127. Returns all `q`, and the scale of each row.
+/// Rounds each row of `width` values to 8 bits: `scale · q`, with integers `q` from -127 to 127 and the row's
+/// scale, its largest magnitude divided by 127. Returns all `q`, and the scale of each row.
 ///
-/// A row of zeros, or of numbers below 10⁻³⁶, has the scale zero; one with infinity or NaN, the scale NaN.
+/// A row of zeros, or of values below 10⁻³⁶, has scale zero; a row with infinity or NaN has scale NaN.
 ///
 /// # Panics
-/// When the numbers are not whole rows.
+/// When the values do not fill whole rows.
 ///
 /// ```
 /// use transformer_cpu::quantized_rows;
@@ -28,11 +28,11 @@ pub fn quantized_rows(values: &[f32], width: usize) -> (Vec<i8>, Vec<f32>) {
     (q.into_iter().map(u8::cast_signed).collect(), scales)
 }
 
-/// Writes `q + OFFSET` of a row, and returns its scale. The offset is zero or 128; a negative sum is written in
-/// two's complement.
+/// Writes `q + OFFSET` of a row, and returns its scale. The offset is zero or 128; negative sums are in two's
+/// complement.
 #[inline(always)]
 pub(crate) fn quantize_row<const OFFSET: u8>(values: &[f32], q: &mut [u8]) -> f32 {
-    /// Adding it rounds to a whole number, which is then in the lowest bits.
+    /// Adding it rounds to an integer, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     let scale = scale_of(values);
     let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
@@ -45,7 +45,7 @@ pub(crate) fn quantize_row<const OFFSET: u8>(values: &[f32], q: &mut [u8]) -> f3
 /// The scale of a row.
 #[inline(always)]
 fn scale_of(values: &[f32]) -> f32 {
-    // Magnitudes are ordered as their bits are, with infinity and NaN above all numbers.
+    // The bit patterns of magnitudes have the order of their values, with infinity and NaN above all others.
     let bits = values.iter().map(|value| value.abs().to_bits());
     let largest = f32::from_bits(bits.fold(0, u32::max));
     let scale = largest / 127.0;
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// 2⁻¹²⁶, the least normal number, is the least scale.
+    /// 2⁻¹²⁶, the smallest normal number, is the smallest scale.
     #[test]
     fn the_least_and_the_largest_numbers_stay_within_range() {
         let least = 127.0 * f32::MIN_POSITIVE;

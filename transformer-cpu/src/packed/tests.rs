@@ -10,13 +10,13 @@ use super::*;
 #[cfg(target_arch = "x86_64")]
 use crate::amx::Amx;
 
-/// Small whole numbers, whose products and sums are exact.
+/// Small integers, whose products and sums are exact.
 fn whole(count: usize, seed: usize) -> Vec<f32> {
     let number = |at: usize| ((at * 37 + seed * 11) % 17) as f32 - 8.0;
     (0..count).map(number).collect()
 }
 
-/// Distinct numbers between -1 and 1.
+/// Distinct values between -1 and 1.
 fn fractions(count: usize, seed: usize) -> Vec<f32> {
     let number = |at: usize| ((at * 7919 + seed * 104_729) % 65_537) as f32 / 32_768.5 - 1.0;
     (0..count).map(number).collect()
@@ -24,7 +24,7 @@ fn fractions(count: usize, seed: usize) -> Vec<f32> {
 
 const LAYOUTS: [WeightLayout; 2] = [WeightLayout::InputByOutput, WeightLayout::OutputByInput];
 
-/// A weight `[d_input, d_output]` in a layout.
+/// A weight `[d_input, d_output]` in a memory layout.
 fn laid_out(weight: &[f32], [d_input, d_output]: [usize; 2], layout: WeightLayout) -> Vec<f32> {
     match layout {
         WeightLayout::InputByOutput => weight.to_vec(),
@@ -101,7 +101,7 @@ fn products_of_all_sizes_are_exact() {
     }
 }
 
-/// On each level of instructions that this processor has.
+/// With each instruction set of this processor.
 #[test]
 fn narrower_vectors_compute_the_same() {
     for rows in [1, 2, 3, 4, 5, 6, 7, 11, 13] {
@@ -133,7 +133,7 @@ fn narrower_vectors_compute_the_same() {
     }
 }
 
-/// All columns of a product.
+/// All columns of a result.
 fn whole_product<'a>(out: &'a mut [f32], rows: usize, bias: &'a [f32]) -> Part<'a> {
     Part {
         first_panel: 0,
@@ -144,7 +144,7 @@ fn whole_product<'a>(out: &'a mut [f32], rows: usize, bias: &'a [f32]) -> Part<'
 
 #[test]
 fn a_row_does_not_depend_on_the_others_or_on_threads() {
-    // Large enough for several threads; the last panel is not whole.
+    // Large enough for several threads; the last panel is partial.
     let sizes = [515, 301];
     let weight = fractions(515 * 301, 1);
     let (x, bias) = (fractions(29 * 515, 2), fractions(301, 3));
@@ -200,7 +200,7 @@ fn numbers_in_8_bits_are_the_same_on_all_instructions() {
                     None => println!("not run on VNNI: this processor has none"),
                 }
                 match Amx::new() {
-                    // As many rows as are worth it, and inputs in whole tiles.
+                    // Enough rows for AMX, and inputs that fill whole tiles.
                     Some(_) if amx::suits(rows, d_input).is_none() => {}
                     Some(amx) => check("AMX", &|product| amx::run(product, amx)),
                     None => println!("not run on AMX: this processor has none"),
@@ -211,7 +211,7 @@ fn numbers_in_8_bits_are_the_same_on_all_instructions() {
     }
 }
 
-/// The definition: sums of whole numbers, times both scales. The weight is `[d_output, d_input]`.
+/// The definition: integer sums, times both scales. The weight is `[d_output, d_input]`.
 fn by_plain_loops(x: &[f32], weight: &[f32], bias: &[f32], sizes: [usize; 3]) -> Vec<f32> {
     let [rows, d_input, d_output] = sizes;
     let (x, x_scales) = quantized_rows(x, d_input);
@@ -232,7 +232,7 @@ fn by_plain_loops(x: &[f32], weight: &[f32], bias: &[f32], sizes: [usize; 3]) ->
     out
 }
 
-/// A vector would reach beyond them.
+/// A vector would extend beyond them.
 #[test]
 fn weights_and_sums_of_another_number_of_columns_are_refused() {
     refuse(Portable);
@@ -263,8 +263,8 @@ fn refuse<D: Dot>(dot: D) {
     }
 }
 
-/// x, bias and output have NaN on both sides, which any result that reads it becomes, too, and which must not be
-/// overwritten. None of them begins where a vector would.
+/// x, bias and output are surrounded by NaN, which would propagate to any result that reads it, and must not be
+/// overwritten. None of them begins at a vector boundary.
 #[test]
 fn nothing_else_is_read_or_written() {
     for rows in [1, 2, 3, 4, 5, 11, 13] {
@@ -295,7 +295,7 @@ fn nothing_else_is_read_or_written() {
     }
 }
 
-/// Numbers on each side.
+/// Values on each side.
 const FRAME: usize = 3;
 
 fn framed(numbers: &[f32]) -> Vec<f32> {
@@ -324,8 +324,8 @@ fn numbers_in_8_bits_are_near_the_exact_ones() {
         let packed = PackedMatrix::new(&weight, sizes, layout, PackedPrecision::Int8);
         assert_eq!(packed.precision(), PackedPrecision::Int8);
         let found = product(&packed, &x, rows, None, Threads::This);
-        // Each factor is off by half a step of 1/127 at most: by a third of that in the root mean square, and
-        // a sum of 300 products of numbers whose mean square is a third by six times its deviation at most.
+        // Each operand is off by at most half a step of 1/127, so by 1/√12 of a step as root mean square. The
+        // error of a sum of 300 products, whose operands have mean square 1/3, is within six standard deviations.
         let step = 1.0 / 127.0 / 12.0_f64.sqrt();
         let bound = 6.0 * (2.0 * 300.0 / 3.0_f64).sqrt() * step;
         for (found, expected) in found.iter().zip(&expected) {
@@ -474,7 +474,7 @@ fn sums_that_could_overflow_stay_in_single_precision() {
 }
 
 #[test]
-#[should_panic(expected = "numbers of x and of the output, for 2 rows and a weight [3, 2]")]
+#[should_panic(expected = "lengths of x and of the output, for 2 rows and a weight [3, 2]")]
 fn an_output_of_another_size_is_refused() {
     let packed = PackedMatrix::new(&[0.0; 6], [3, 2], LAYOUTS[0], PackedPrecision::F32);
     let mut buffer = ProductBuffer::default();
@@ -482,7 +482,7 @@ fn an_output_of_another_size_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "a bias, and the width of the output")]
+#[should_panic(expected = "length of the bias")]
 fn a_bias_of_another_size_is_refused() {
     let packed = PackedMatrix::new(&[0.0; 6], [3, 2], LAYOUTS[0], PackedPrecision::F32);
     let mut buffer = ProductBuffer::default();

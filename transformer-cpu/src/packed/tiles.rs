@@ -1,34 +1,34 @@
-//! The order in which a product is computed.
+//! The order in which a multiplication is computed.
 
 use crate::products::columns::Columns;
 
-/// Columns of a panel.
+/// Columns per panel.
 pub const PANEL: usize = 32;
 
-/// Some columns of a product: those of some panels of the weight.
+/// Some columns of the result: those of some panels of the weight.
 #[derive(Debug)]
 pub struct Part<'a> {
     /// The panel of the first column.
     pub first_panel: usize,
     /// The bias of these columns.
     pub bias: Option<&'a [f32]>,
-    /// The memory that they are written to.
+    /// The memory to which they are written.
     pub out: Columns<'a>,
 }
 
-/// A part of a product, by its tiles.
+/// The computation of a part of the result, by tiles.
 pub trait Tiles {
-    /// Rows of the largest tile, by the number of registers: 12, 6 or 4.
+    /// Rows of the largest tile, limited by the number of registers: 12, 6 or 4.
     const ROWS: usize;
 
-    /// Computes `M` rows of the columns of `P` panels, from a row and a panel on.
+    /// Computes `M` rows of `P` panels, starting at a row and a panel.
     fn tile<const M: usize, const P: usize>(&mut self, row: usize, panel: usize);
 }
 
-/// Computes a part of a product.
+/// Computes a part of the result.
 ///
-/// A panel is read from memory once, and then from a cache, for tiles of about the same number of rows.
-/// Where there are few rows, a tile has several panels, because few sums would wait for each other.
+/// Each panel is read from memory once, then from a cache, for tiles with about the same number of rows. With few
+/// rows, a tile spans several panels, because too few sums would wait for each other.
 #[inline(always)]
 pub fn compute<T: Tiles>(product: &mut T, rows: usize, panels: usize) {
     match rows {
@@ -63,7 +63,7 @@ fn few_rows<T: Tiles, const M: usize, const P: usize>(product: &mut T, panels: u
     }
 }
 
-/// Computes a tile of a number of rows in one panel.
+/// Computes a tile of `rows` rows in one panel.
 #[inline(always)]
 fn tile_of_rows<T: Tiles>(product: &mut T, rows: usize, row: usize, panel: usize) {
     match rows {
@@ -79,13 +79,13 @@ fn tile_of_rows<T: Tiles>(product: &mut T, rows: usize, row: usize, panel: usize
         10 if const { T::ROWS >= 12 } => product.tile::<10, 1>(row, panel),
         11 if const { T::ROWS >= 12 } => product.tile::<11, 1>(row, panel),
         12 if const { T::ROWS >= 12 } => product.tile::<12, 1>(row, panel),
-        // Tiles of about the same size have more than half of `T::ROWS` rows.
-        _ => unreachable!("a tile of {rows} rows, of {} at most", T::ROWS),
+        // Tiles of about equal size have more than half of `T::ROWS` rows.
+        _ => unreachable!("a tile of {rows} rows, at most {}", T::ROWS),
     }
 }
 
-/// Has the processor fetch row `k` of the next panel while this one is multiplied: the first half in the tile that
-/// begins with row 0, the second half in the others.
+/// Prefetches row `k` of the next panel while this one is multiplied: the first half in the tile that starts at
+/// row 0, the second half in the others.
 #[inline(always)]
 pub fn prefetch_next<R>(panel: &[R], k: usize, row: usize) {
     const { assert!(size_of::<R>() == 128) };

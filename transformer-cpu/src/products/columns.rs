@@ -1,4 +1,4 @@
-//! A matrix that several threads write, each some of its columns.
+//! A matrix written by several threads, each writing some of its columns.
 
 use std::marker::PhantomData;
 
@@ -6,11 +6,11 @@ use crate::sizes::count;
 
 /// Some columns of all rows of a matrix, to be written.
 ///
-/// No other value has the same columns, so that values of one matrix may be written by several threads.
+/// No other value has the same columns, so several threads may write values of one matrix.
 #[derive(Debug)]
 pub struct Columns<'a, T = f32> {
-    /// The first number of the first row. The matrix from there on is borrowed for `'a`; the rows begin `stride`
-    /// numbers apart, and no other value has the first `width` numbers of any.
+    /// The first value of the first row. The matrix from there on is borrowed for `'a`; the rows begin `stride`
+    /// values apart, and no other `Columns` has the first `width` values of any.
     values: *mut T,
     rows: usize,
     width: usize,
@@ -26,10 +26,10 @@ impl<'a, T> Columns<'a, T> {
     /// All columns of a matrix `[rows, width]`.
     ///
     /// # Panics
-    /// When there are more numbers, or fewer.
+    /// When the number of values does not match the size.
     pub fn new(values: &'a mut [T], rows: usize, width: usize) -> Self {
         let size = count(&[rows, width]);
-        assert_eq!(values.len(), size, "numbers of a matrix");
+        assert_eq!(values.len(), size, "length of a matrix");
         Self {
             values: values.as_mut_ptr(),
             rows,
@@ -39,7 +39,7 @@ impl<'a, T> Columns<'a, T> {
         }
     }
 
-    /// Parts of `width` columns each; the last one may have fewer.
+    /// Splits into parts of `width` columns; the last may have fewer.
     ///
     /// # Panics
     /// When the width is zero.
@@ -66,11 +66,11 @@ impl<'a, T> Columns<'a, T> {
     /// A row of these columns.
     ///
     /// # Panics
-    /// When there is no such row.
+    /// When `row` is out of range.
     #[inline(always)]
     pub fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        #[allow(unsafe_code, reason = "rows of a part of the columns are no slice")]
+        #[allow(unsafe_code, reason = "rows of some columns are not one slice")]
         // SAFETY: there are `rows · stride` numbers, less the columns before these, so that the row lies within them
         // and the product does not overflow. No other value has these columns, and this one is borrowed mutably.
         unsafe {
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Each thread adds the number of its part to all that it has.
+    /// Each thread adds the number of its part to all its values.
     #[test]
     fn parts_have_every_number_once() {
         for [rows, width, part] in [[1, 1, 1], [5, 70, 32], [3, 64, 32], [7, 9, 100], [4, 0, 3]] {
@@ -108,16 +108,16 @@ mod tests {
         }
     }
 
-    /// In a release build the product would wrap to zero, and a row be written where there is none.
+    /// In a release build, the size would wrap to zero, and a row would be written out of bounds.
     #[test]
-    #[should_panic(expected = "are more numbers than memory can hold")]
+    #[should_panic(expected = "has more elements than memory can hold")]
     fn sizes_that_wrap_are_refused() {
         let many = 1 << (usize::BITS / 2);
         Columns::<f32>::new(&mut [], many, many);
     }
 
     #[test]
-    #[should_panic(expected = "numbers of a matrix")]
+    #[should_panic(expected = "length of a matrix")]
     fn a_matrix_of_another_size_is_refused() {
         Columns::new(&mut [0.0; 5], 2, 3);
     }

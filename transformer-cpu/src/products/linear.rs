@@ -1,4 +1,4 @@
-//! Linear maps.
+//! Linear layers.
 
 use rayon::prelude::*;
 
@@ -9,18 +9,18 @@ use crate::simd::vectorised;
 use crate::sizes::count;
 use crate::types::{ProductPrecision, WeightLayout};
 
-/// The sizes of a linear map, and the precision of its products.
+/// The sizes of a linear layer, and the precision of its multiplications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinearShape {
-    /// Rows of `x`.
+    /// Number of rows of `x`.
     pub rows: usize,
-    /// Width of a row.
+    /// Width of an input row.
     pub d_input: usize,
-    /// Width of a row of the output.
+    /// Width of an output row.
     pub d_output: usize,
     /// Layout of the weight in memory.
     pub layout: WeightLayout,
-    /// Precision of the product and of those of its gradients.
+    /// Precision of the multiplication and of those in its gradients.
     pub precision: ProductPrecision,
 }
 
@@ -47,17 +47,17 @@ impl LinearShape {
     }
 }
 
-/// A matrix of all these numbers.
+/// A matrix of all these values.
 fn whole(values: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
     let shape = [rows, columns];
-    assert_eq!(values.len(), count(&shape), "numbers of a matrix {shape:?}");
+    assert_eq!(values.len(), count(&shape), "length of a matrix {shape:?}");
     Matrix::new(values, rows, columns, columns)
 }
 
-/// `x W + b` of every row.
+/// Computes `x W + b` for every row.
 ///
 /// # Panics
-/// When a slice is not as long as its shape.
+/// When the length of a slice does not match its shape.
 ///
 /// ```
 /// use transformer_cpu::{ProductPrecision, WeightLayout};
@@ -79,7 +79,7 @@ pub fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: LinearShap
     let mut output = product(shape.input(x), shape.weight(weight), shape.precision);
     let d_output = shape.d_output;
     if let Some(bias) = bias {
-        assert_eq!(bias.len(), d_output, "a bias, and the width of the output");
+        assert_eq!(bias.len(), d_output, "length of the bias");
         output
             .par_chunks_mut(task_of_rows(d_output))
             .for_each(|rows| {
@@ -93,10 +93,10 @@ pub fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: LinearShap
     output
 }
 
-/// Gradient of `x`, from that of the output: `dY Wᵀ`.
+/// Gradient of `x`, given the gradient of the output: `dY Wᵀ`.
 ///
 /// # Panics
-/// When a slice is not as long as its shape.
+/// When the length of a slice does not match its shape.
 pub fn linear_input_gradient(grad: &[f32], weight: &[f32], shape: LinearShape) -> Vec<f32> {
     let weight = shape.weight(weight).transposed();
     product(shape.output(grad), weight, shape.precision)
@@ -105,7 +105,7 @@ pub fn linear_input_gradient(grad: &[f32], weight: &[f32], shape: LinearShape) -
 /// Gradient of the weight, in its layout: `xᵀ dY`.
 ///
 /// # Panics
-/// When a slice is not as long as its shape.
+/// When the length of a slice does not match its shape.
 pub fn linear_weight_gradient(grad: &[f32], x: &[f32], shape: LinearShape) -> Vec<f32> {
     let (grad, x) = (shape.output(grad), shape.input(x));
     match shape.layout {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "numbers of a matrix [2, 3]")]
+    #[should_panic(expected = "length of a matrix [2, 3]")]
     fn more_numbers_than_the_shape_has_are_refused() {
         let shape = LinearShape {
             rows: 2,

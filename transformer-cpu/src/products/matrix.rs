@@ -1,4 +1,4 @@
-//! Products of matrices, which may be views of parts of larger ones.
+//! Matrix multiplication; the matrices may be views of parts of larger ones.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -7,10 +7,10 @@ use gemm::Parallelism;
 
 use crate::sizes::count;
 
-/// Multiplications from which on a product is computed on several threads.
+/// Number of multiply–adds from which a matrix multiplication uses several threads.
 pub const LARGE: usize = 1 << 22;
 
-/// Numbers of a matrix from which on it is read by several threads, for however few rows.
+/// Number of elements from which a matrix is read by several threads, however few its rows.
 pub const LARGE_MATRIX: usize = 1 << 17;
 
 /// A view of a matrix, not necessarily contiguous.
@@ -24,10 +24,10 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// `rows` rows of `columns` numbers, each row `stride` numbers after the one before.
+    /// `rows` rows of `columns` values, with row starts `stride` values apart.
     ///
     /// # Panics
-    /// When the view reaches beyond the values.
+    /// When the view extends beyond the values.
     pub fn new(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
         let matrix = Self {
             values,
@@ -40,10 +40,10 @@ impl<'a> Matrix<'a> {
         matrix
     }
 
-    /// Some of the rows.
+    /// A range of rows.
     ///
     /// # Panics
-    /// When there are fewer rows.
+    /// When `rows` is out of range.
     pub fn rows(self, rows: Range<usize>) -> Self {
         assert!(
             rows.start <= rows.end && rows.end <= self.rows,
@@ -61,9 +61,9 @@ impl<'a> Matrix<'a> {
     /// A row of a matrix whose rows are contiguous.
     ///
     /// # Panics
-    /// When the rows are not contiguous, or there are fewer.
+    /// When the rows are not contiguous, or `row` is out of range.
     pub fn row(self, row: usize) -> &'a [f32] {
-        assert_eq!(self.column_stride, 1, "step from column to column");
+        assert_eq!(self.column_stride, 1, "distance between columns");
         assert!(row < self.rows, "row {row} of {}", self.rows);
         if self.columns == 0 {
             return &[];
@@ -71,9 +71,9 @@ impl<'a> Matrix<'a> {
         &self.values[row * self.row_stride..][..self.columns]
     }
 
-    /// The same view of as many other values.
+    /// The same view of other values with the same length.
     pub(super) fn of<'b>(self, values: &'b [f32]) -> Matrix<'b> {
-        assert_eq!(values.len(), self.values.len(), "values of a view");
+        assert_eq!(values.len(), self.values.len(), "length of a view");
         Matrix { values, ..self }
     }
 
@@ -105,7 +105,7 @@ impl<'a> Matrix<'a> {
         );
     }
 
-    /// `self · other`, row after row, by the crate gemm, on all threads where `is_large`.
+    /// `self · other` in row-major order, by the crate gemm, on all threads if `is_large`.
     ///
     /// # Panics
     /// When the sizes do not agree.
@@ -126,7 +126,7 @@ impl<'a> Matrix<'a> {
         out
     }
 
-    /// Writes `scale · self · other` into `out`, row after row, on this thread.
+    /// Writes `scale · self · other` to `out` in row-major order, on this thread.
     ///
     /// # Panics
     /// When the sizes do not agree.
@@ -134,7 +134,7 @@ impl<'a> Matrix<'a> {
         self.compute(other, scale, Destination::Overwrite(out), Parallelism::None);
     }
 
-    /// Adds `scale · self · other` to `out`, row after row, on this thread.
+    /// Adds `scale · self · other` to `out` in row-major order, on this thread.
     ///
     /// # Panics
     /// When the sizes do not agree.
@@ -143,11 +143,11 @@ impl<'a> Matrix<'a> {
     }
 
     fn compute(self, other: Matrix<'_>, scale: f32, out: Destination<'_>, threads: Parallelism) {
-        assert_eq!(self.columns, other.rows, "inner sizes of a product");
+        assert_eq!(self.columns, other.rows, "inner dimensions of the matrices");
         let size = count(&[self.rows, other.columns]);
         let (adds, len, pointer): (bool, usize, *mut f32) = match out {
             Destination::Initialise(out) if self.columns == 0 => {
-                assert_eq!(out.len(), size, "size of a product");
+                assert_eq!(out.len(), size, "length of the result");
                 out.fill(MaybeUninit::new(0.0));
                 return;
             }
@@ -155,7 +155,7 @@ impl<'a> Matrix<'a> {
             Destination::Overwrite(out) => (false, out.len(), out.as_mut_ptr()),
             Destination::Add(out) => (true, out.len(), out.as_mut_ptr()),
         };
-        assert_eq!(len, size, "size of a product");
+        assert_eq!(len, size, "length of the result");
         self.check();
         other.check();
         #[allow(unsafe_code, reason = "gemm takes pointers")]
@@ -188,13 +188,13 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Where a product goes.
+/// The destination of a result.
 enum Destination<'a> {
-    /// Into uninitialised memory: every number is written, and none is read.
+    /// Uninitialised memory: every value is written, and none is read.
     Initialise(&'a mut [MaybeUninit<f32>]),
-    /// Over other numbers.
+    /// Existing values are overwritten.
     Overwrite(&'a mut [f32]),
-    /// The product is added.
+    /// The result is added to existing values.
     Add(&'a mut [f32]),
 }
 
@@ -204,17 +204,17 @@ pub(super) mod tests {
     use crate::products::product;
     use crate::types::ProductPrecision::F32;
 
-    /// In a release build, the number of results would wrap to zero, and gemm write past it.
+    /// In a release build, the number of results would wrap to zero, and gemm would write past it.
     #[test]
-    #[should_panic(expected = "are more numbers than memory can hold")]
+    #[should_panic(expected = "has more elements than memory can hold")]
     fn counts_that_wrap_are_refused() {
         let many = 1 << (usize::BITS / 2);
         Matrix::new(&[], many, 0, 0).product(Matrix::new(&[], 0, many, many), false);
     }
 
-    /// Sizes and strides that gemm has a path of its own for: few inner columns, one row or column, whole and broken
-    /// vectors, transposed views, and enough work for several threads. Every view and result is surrounded by NaN,
-    /// which any result that reads it becomes, too, and which must not be overwritten.
+    /// Sizes and strides for which gemm has separate paths: few inner columns, one row or column, whole and
+    /// partial vectors, transposed views, and enough work for several threads. Every view and result is surrounded
+    /// by NaN, which would propagate to any result that reads it, and must not be overwritten.
     #[test]
     fn nothing_but_the_views_is_read_and_nothing_but_the_result_is_written() {
         for [rows, inner, columns] in [
@@ -236,7 +236,7 @@ pub(super) mod tests {
                 for is_large in [false, true] {
                     assert_eq!(x.product(w, is_large), expected, "{sizes:?}");
                 }
-                // Not at the beginning of a vector.
+                // Not at a vector boundary.
                 let mut out = vec![f32::NAN; rows * columns + 10];
                 let (before, after) = (3, 3 + rows * columns);
                 x.multiply(w, 1.0, &mut out[before..after]);
@@ -250,7 +250,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Calls `check` with two factors and their product: each factor as its rows lie in memory, and as its columns do.
+    /// Calls `check` with two operands and their product, with each operand in row-major and in column-major
+    /// order.
     pub fn in_each_layout(sizes: [usize; 3], check: impl Fn(Matrix<'_>, Matrix<'_>, &[f32])) {
         let [rows, inner, columns] = sizes;
         let x = Framed::new([rows, inner], 1);
@@ -264,7 +265,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A matrix of small whole numbers, whose products and sums are exact, in a larger one of NaN.
+    /// A matrix of small integers, whose products and sums are exact, inside a larger one of NaN.
     pub struct Framed {
         values: Vec<f32>,
         sizes: [usize; 2],
@@ -329,7 +330,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "size of a product")]
+    #[should_panic(expected = "length of the result")]
     fn a_result_of_another_size_is_refused() {
         let x = Matrix::new(&[0.0; 6], 3, 2, 2);
         x.multiply(x.transposed(), 1.0, &mut [0.0; 8]);

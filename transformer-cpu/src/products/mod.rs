@@ -1,10 +1,10 @@
-//! Products of matrices.
+//! Matrix multiplication.
 //!
 //! | file | multiplies |
 //! |---|---|
 //! | `panels` | large matrices, with AVX-512 |
-//! | `matrix` | any others, by the crate gemm |
-//! | `bf16` | factors that are rounded to bf16 |
+//! | `matrix` | all others, by the crate gemm |
+//! | `bf16` | operands rounded to bf16 |
 
 pub mod bf16;
 pub mod columns;
@@ -18,12 +18,12 @@ use self::matrix::{LARGE, Matrix};
 use crate::sizes::count;
 use crate::types::ProductPrecision;
 
-/// `x · other` in that precision, row after row, on all threads where it is large.
+/// `x · other` in this precision, in row-major order, on all threads if it is large.
 ///
 /// # Panics
 /// When the sizes do not agree.
 pub fn product(x: Matrix<'_>, other: Matrix<'_>, precision: ProductPrecision) -> Vec<f32> {
-    assert_eq!(x.columns, other.rows, "inner sizes of a product");
+    assert_eq!(x.columns, other.rows, "inner dimensions of the matrices");
     match precision {
         ProductPrecision::F32 => product_in_f32(x, other),
         ProductPrecision::Bf16 => {
@@ -42,7 +42,7 @@ fn product_in_f32(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
     x.product(other, is_large)
 }
 
-/// The product in single precision of factors that are rounded to bf16.
+/// The single-precision product of operands rounded to bf16.
 fn product_of_rounded(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
     let [x_values, other_values] = [x, other].map(|factor| bf16::rounded(factor.values));
     product_in_f32(x.of(&x_values), other.of(&other_values))

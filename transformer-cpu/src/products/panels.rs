@@ -1,12 +1,12 @@
-//! Large products, in tiles whose sums stay in registers.
+//! Large matrix multiplications, in tiles whose sums stay in registers.
 //!
-//! The columns of `W` are cut into panels. A task copies a block of a panel, some of its inner rows, in the order in which
-//! they are read, and multiplies it with its rows of `x` while it is in the second-level cache. Contiguous rows of `x`
-//! are read in place; a transposed `x` is copied once, six rows at a time. The crate gemm has all threads wait for each
-//! other after each 512 inner rows, and collects a transposed `W` number by number.
+//! The columns of `W` are split into panels. A task copies a block of a panel, some of its inner rows, in the
+//! order in which they are read, and multiplies it with its rows of `x` while it is in the second-level cache.
+//! Contiguous rows of `x` are read in place; a transposed `x` is copied once, six rows at a time. By contrast,
+//! gemm synchronises all threads after every 512 inner rows, and gathers a transposed `W` element by element.
 //!
-//! Each number of a result is the sum of the sums of its blocks, whose sizes depend on the number of inner rows only: bit
-//! for bit, it depends neither on other rows nor on tasks and threads.
+//! Each result is a sum of block sums, and the block sizes depend only on the number of inner rows. It therefore
+//! does not depend on other rows, tasks or threads, bit for bit.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -21,42 +21,42 @@ use crate::buffer::{LINE, by_tasks, odd_lines, sized};
 use crate::simd::arch;
 use crate::sizes::count;
 
-/// Rows of a tile. Its sums have 24 of the 32 registers, and a row of a block has four more.
+/// Rows per tile. Its sums take 24 of the 32 registers, and a row of a block four more.
 const ROWS: usize = 6;
 
-/// Vectors in a row of a block.
+/// Vectors per row of a block.
 const VECTORS: usize = 4;
 
-/// Columns of a panel.
+/// Columns per panel.
 const WIDTH: usize = 16 * VECTORS;
 
-/// Most inner rows of a block.
+/// Maximum inner rows per block.
 const MOST_DEPTH: usize = 512;
 
-/// Tasks for each thread, where the product has enough rows.
+/// Tasks per thread, if there are enough rows.
 const TASKS_OF_THREAD: usize = 4;
 
-/// Least rows of a task: with fewer, copying blocks would take too much of the time.
+/// Minimum rows per task: with fewer, copying blocks would take too much of the time.
 const LEAST_ROWS: usize = 16 * ROWS;
 
-/// Most rows of a task.
+/// Maximum rows per task.
 const MOST_ROWS: usize = 170 * ROWS;
 
-/// Groups of `ROWS` rows of a transposed `x` that a task copies: 96 neighbouring numbers of each column.
+/// Groups of `ROWS` rows of a transposed `x` per copying task: 96 neighbouring values of each column.
 const GROUPS_OF_TASK: usize = 16;
 
 thread_local! {
-    /// The block that is multiplied.
+    /// The current block.
     static BLOCK: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// `x · w`, on all threads; `None` without AVX-512, and for fewer than 32 columns, which would leave most of a panel
-/// empty.
+/// `x · w`, on all threads; `None` without AVX-512, and for fewer than 32 columns, which would leave most of a
+/// panel empty.
 ///
 /// # Panics
-/// When the inner sizes do not agree.
+/// When the inner dimensions do not agree.
 pub fn product(x: Matrix<'_>, w: Matrix<'_>) -> Option<Vec<f32>> {
-    assert_eq!(x.columns, w.rows, "inner sizes of a product");
+    assert_eq!(x.columns, w.rows, "inner dimensions of the matrices");
     match arch() {
         Arch::V4(simd) if w.columns >= WIDTH / 2 => Some(product_by(simd, x, w)),
         _ => None,
@@ -102,7 +102,7 @@ fn product_by(simd: V4, x: Matrix<'_>, w: Matrix<'_>) -> Vec<f32> {
     product
 }
 
-/// Rows of a task: few enough that each thread has its tasks, within the limits.
+/// Rows per task: few enough that every thread gets tasks, within the limits.
 fn task_height(rows: usize, columns: usize) -> usize {
     let panels = columns.div_ceil(WIDTH).max(1);
     let parts = (TASKS_OF_THREAD * rayon::current_num_threads()).div_ceil(panels);
@@ -113,18 +113,18 @@ fn task_height(rows: usize, columns: usize) -> usize {
 /// The rows of `x`.
 #[derive(Clone, Copy)]
 enum Factor<'a> {
-    /// Each is contiguous.
+    /// Contiguous rows.
     Rows(Matrix<'a>),
     /// `[group, inner, ROWS]`, the groups [`group_stride`] apart.
     Groups(&'a [f32]),
 }
 
-/// From a group of rows to the next one; groups are written side by side.
+/// Distance from a group of rows to the next.
 fn group_stride(inner: usize) -> usize {
     odd_lines(count(&[inner, ROWS]))
 }
 
-/// The rows of a matrix whose columns are contiguous, in groups of `ROWS`, with zeros after the last row.
+/// The rows of a matrix with contiguous columns, in groups of `ROWS`, zero-padded after the last row.
 fn copy_groups(x: Matrix<'_>) -> Vec<f32> {
     let columns = x.transposed();
     let stride = group_stride(x.columns);
@@ -143,7 +143,7 @@ fn copy_groups(x: Matrix<'_>) -> Vec<f32> {
     })
 }
 
-/// A panel of a product, for some of the rows.
+/// A panel of the result, for some of the rows.
 struct Task<'a> {
     simd: V4,
     x: Factor<'a>,
@@ -201,7 +201,7 @@ impl NullaryFnOnce for Task<'_> {
     }
 }
 
-/// Adds the sums of a row of a tile; those after the end of `out` are dropped.
+/// Adds the sums of a row of a tile; those beyond the end of `out` are dropped.
 #[inline(always)]
 fn add(simd: V4, sums: &[f32x16; VECTORS], out: &mut [f32]) {
     let (vectors, rest) = V4::as_mut_simd_f32s(out);
@@ -214,14 +214,14 @@ fn add(simd: V4, sums: &[f32x16; VECTORS], out: &mut [f32]) {
     }
 }
 
-/// So many numbers of a buffer, from the beginning of a cache line on, so that no vector has parts of two lines.
+/// `count` values of a buffer, starting at a cache line, so that no vector crosses a line.
 fn aligned(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
     let all = sized(buffer, count + LINE);
     let first = all.as_ptr().align_offset(size_of::<[f32; LINE]>());
     &mut all[first..][..count]
 }
 
-/// Copies a block. The numbers after the last column of `w` are never added to a result.
+/// Copies a block. Values beyond the last column of `w` are never added to a result.
 #[inline(always)]
 fn copy_block(w: Matrix<'_>, block: &mut [f32]) {
     match w.column_stride {
@@ -236,11 +236,11 @@ fn copy_block(w: Matrix<'_>, block: &mut [f32]) {
 
 /// `ROWS` rows of `x`, at the inner rows of a block.
 trait Numbers: Copy {
-    /// Keeps the first `depth` inner rows: the compiler then knows that smaller indices need no check, and loads a number
-    /// into all lanes of a vector by one instruction.
+    /// Keeps the first `depth` inner rows: the compiler then knows that smaller indices need no bounds check, and
+    /// broadcasts a value to all lanes of a vector in one instruction.
     fn first(self, depth: usize) -> Self;
 
-    /// The numbers that the inner row `k` is multiplied with.
+    /// The values that multiply the inner row `k`.
     fn at(self, k: usize) -> [f32; ROWS];
 }
 
@@ -305,7 +305,7 @@ mod tests {
     use super::super::matrix::tests::in_each_layout;
     use super::*;
 
-    /// The instructions, where this processor has them.
+    /// The instructions, if this processor has them.
     fn avx512() -> Option<V4> {
         let simd = V4::try_new();
         if simd.is_none() {
@@ -314,7 +314,7 @@ mod tests {
         simd
     }
 
-    /// Whole and broken tiles, panels and depths; more rows than a task has; factors that are transposed, or not.
+    /// Whole and partial tiles, panels and depths; more rows than a task has; both layouts of the operands.
     #[test]
     fn products_of_all_sizes_are_exact() {
         let Some(simd) = avx512() else { return };
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// A narrow panel has numbers of the block before it after its last column.
+    /// Beyond its last column, a narrow panel contains values of the previous block.
     #[test]
     fn nothing_of_another_product_is_left() {
         let Some(simd) = avx512() else { return };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "inner sizes of a product")]
+    #[should_panic(expected = "inner dimensions of the matrices")]
     fn factors_that_do_not_fit_are_refused() {
         let numbers = [0.0; 4 * WIDTH];
         let x = Matrix::new(&numbers, 4, WIDTH, WIDTH);

@@ -9,24 +9,23 @@ use crate::sizes::count;
 use crate::transpose::{BLOCK, Transposition};
 
 impl Matrix<'_> {
-    /// Some of the columns.
+    /// A range of columns.
     ///
     /// # Panics
-    /// When there are fewer columns.
+    /// When `columns` is out of range.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn columns(self, columns: Range<usize>) -> Self {
         self.transposed().rows(columns).transposed()
     }
 
-    /// Writes `scale · self`, transposed: column after column, each `stride` numbers after the one before. The
-    /// numbers between columns stay as they are.
+    /// Writes `scale · self`, transposed: column by column, with starts `stride` values apart. The values between
+    /// columns are unchanged.
     ///
     /// # Panics
-    /// When the rows are not contiguous, a column is longer than `stride`, or `out` has another length than
-    /// all columns.
+    /// When the rows are not contiguous, a column is longer than `stride`, or the length of `out` does not match.
     pub fn write_transposed(self, scale: f32, stride: usize, out: &mut [f32]) {
         let size = count(&[stride, self.columns]);
-        assert_eq!(out.len(), size, "size of a transposed matrix");
+        assert_eq!(out.len(), size, "length of a transposed matrix");
         assert!(self.rows <= stride, "{} rows, {stride} apart", self.rows);
         let (whole_rows, whole_columns) = (whole_blocks(self.rows), whole_blocks(self.columns));
         let transposition = Transposition::new();
@@ -45,7 +44,7 @@ impl Matrix<'_> {
                 }
             }
         });
-        // The parts of rows and of columns that fill no whole block.
+        // The remainders of rows and columns that do not fill a block.
         for row in 0..self.rows {
             let first = match row < whole_rows {
                 true => whole_columns,
@@ -58,7 +57,7 @@ impl Matrix<'_> {
     }
 }
 
-/// Rows or columns in whole blocks.
+/// The length that whole blocks cover.
 fn whole_blocks(len: usize) -> usize {
     len / BLOCK * BLOCK
 }
@@ -67,7 +66,7 @@ fn whole_blocks(len: usize) -> usize {
 mod tests {
     use super::super::matrix::tests::Framed;
 
-    /// Whole blocks, parts of blocks beside and below them, and parts alone.
+    /// Whole blocks, partial blocks beside and below them, and partial blocks alone.
     #[test]
     fn every_number_of_a_transposed_matrix_is_at_its_place() {
         for sizes in [

@@ -1,4 +1,4 @@
-//! Attention of one position to slots of a cache.
+//! Attention from one position to slots of a cache.
 
 use pulp::{Simd, WithSimd};
 
@@ -7,38 +7,38 @@ use crate::simd::{arch, exp};
 use crate::sizes::count;
 use crate::types::Heads;
 
-/// Positions that a query may attend to, a row of `stride` numbers each.
+/// The positions that a query may attend to, in rows `stride` values apart.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots<'a> {
     /// `[slots, stride]`
     pub rows: &'a [f32],
-    /// Numbers from one row to the next.
+    /// Distance from one row to the next.
     pub stride: usize,
-    /// Heads of a row's keys and values: those of the queries, or a divisor of them.
+    /// Number of heads of a row's keys and values: as many as the query's, or a divisor.
     pub n_heads: usize,
-    /// Where a row's keys begin, `[n_heads, d_k]`.
+    /// Offset of a row's keys, `[n_heads, d_k]`.
     pub keys: usize,
-    /// Where a row's values begin, `[n_heads, d_v]`.
+    /// Offset of a row's values, `[n_heads, d_v]`.
     pub values: usize,
     /// Added to the scores of the chosen slots, `[chosen, n_heads]`.
     pub bias: Option<&'a [f32]>,
 }
 
-/// Attention of one position to chosen slots (§3.2.1), in the order in which they are chosen, with a bias on the scores
-/// if there is one.
+/// Attention from one position to the chosen slots (§3.2.1), in the given order, with an optional bias on the
+/// scores.
 ///
-/// Where the slots have fewer heads than the query, each serves a group of neighbours of its heads: all heads of the
-/// query, or two, or more (Ainslie et al., 2023).
+/// If the slots have fewer heads than the query, each serves a group of neighbouring query heads (grouped-query
+/// and multi-query attention; Ainslie et al., 2023).
 ///
-/// `weights`, `[chosen]`, if given: each slot's weights in all heads are added to its number. `scores` is
-/// memory that calls reuse.
+/// If `weights`, `[chosen]`, is given, each slot's weights, summed over all heads, are added to it. `scores` is
+/// reusable memory.
 ///
 /// # Shapes
 /// - query: `[n_heads, d_k]`
-/// - out: `[n_heads, d_v]`, overwritten; zeros where no slot is chosen
+/// - out: `[n_heads, d_v]`, overwritten; zeros if no slot is chosen
 ///
 /// # Panics
-/// When the lengths do not agree, the slots' heads do not divide the query's, or there is no such slot.
+/// When the lengths do not agree, the slots' heads do not divide the query's, or a slot is out of range.
 ///
 /// ```
 /// use transformer_cpu::Heads;
@@ -68,7 +68,7 @@ pub fn attend(
     assert_eq!(
         [query.len(), out.len()],
         widths(n_heads),
-        "numbers of a query and of its output, for {heads:?}"
+        "lengths of a query and of its output, for {heads:?}"
     );
     assert!(
         n_heads.is_multiple_of(slots.n_heads),
@@ -87,10 +87,10 @@ pub fn attend(
     let held = slots.rows.len() / slots.stride.max(1);
     assert!(most <= held, "slot {} of {held}", most.max(1) - 1);
     if let Some(weights) = &weights {
-        assert_eq!(weights.len(), chosen.len(), "weights, and slots");
+        assert_eq!(weights.len(), chosen.len(), "number of weights");
     }
     if let Some(bias) = slots.bias {
-        assert_eq!(bias.len(), chosen.len() * n_heads, "biases, and scores");
+        assert_eq!(bias.len(), chosen.len() * n_heads, "number of biases");
     }
     if chosen.is_empty() || n_heads == 0 {
         return out.fill(0.0);
@@ -116,7 +116,7 @@ struct Attend<'a> {
     scores: &'a mut Vec<f32>,
 }
 
-/// Heads whose softmax is computed side by side.
+/// Number of heads whose softmax is computed together.
 const BLOCK: usize = 8;
 
 impl WithSimd for Attend<'_> {
@@ -125,11 +125,11 @@ impl WithSimd for Attend<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         let Heads { n_heads, d_k, d_v } = self.heads;
-        // `[chosen, n_heads]`, with zeros after the last head.
+        // `[chosen, n_heads]`, zero-padded after the last head.
         let width = n_heads.next_multiple_of(BLOCK);
         self.scores.clear();
         self.scores.resize(self.chosen.len() * width, 0.0);
-        // Heads of the usual widths have a fixed number of vectors.
+        // Heads of the common widths have a fixed number of vectors.
         match vectors::<S>(d_k) {
             Some(1) => self.score::<S, 1>(simd),
             Some(2) => self.score::<S, 2>(simd),
@@ -160,7 +160,7 @@ impl WithSimd for Attend<'_> {
     }
 }
 
-/// The number of vectors that a head fills, where it fills whole ones.
+/// The number of vectors that a head fills, if it fills whole ones.
 #[inline(always)]
 fn vectors<S: Simd>(width: usize) -> Option<usize> {
     width
@@ -169,7 +169,7 @@ fn vectors<S: Simd>(width: usize) -> Option<usize> {
 }
 
 impl<'a> Attend<'a> {
-    /// Each chosen slot's numbers from a column on, and its scores or weights of all heads.
+    /// Each chosen slot's values from a column on, and its scores or weights for all heads.
     #[inline(always)]
     fn slots<'s>(
         slots: Slots<'a>,
@@ -187,13 +187,13 @@ impl<'a> Attend<'a> {
         })
     }
 
-    /// Heads of the query for each head of the slots.
+    /// Number of query heads per slot head.
     #[inline(always)]
     fn group(&self) -> usize {
         self.heads.n_heads / self.slots.n_heads
     }
 
-    /// Scores of heads of `N` vectors.
+    /// Scores for heads of `N` vectors.
     #[inline(always)]
     fn score<S: Simd, const N: usize>(&mut self, simd: S) {
         let (query, _) = S::as_simd_f32s(self.query);
@@ -218,7 +218,7 @@ impl<'a> Attend<'a> {
         }
     }
 
-    /// Scores of heads of any width.
+    /// Scores for heads of any width.
     #[inline(always)]
     fn score_any<S: Simd>(&mut self, simd: S) {
         let d_k = self.heads.d_k;
@@ -240,7 +240,7 @@ impl<'a> Attend<'a> {
         }
     }
 
-    /// Adds up the values of heads of `N` vectors, `H` heads at a time, in registers.
+    /// Sums the values for heads of `N` vectors, `H` heads at a time, in registers.
     #[inline(always)]
     fn add_up<S: Simd, const N: usize, const H: usize>(&mut self, simd: S) {
         if self.group() > 1 {
@@ -280,7 +280,7 @@ impl<'a> Attend<'a> {
         out.copy_from_slice(sums.as_flattened());
     }
 
-    /// Adds up the values of heads of any width.
+    /// Sums the values for heads of any width.
     #[inline(always)]
     fn add_up_any(&mut self) {
         let d_v = self.heads.d_v.max(1);
@@ -299,7 +299,7 @@ impl<'a> Attend<'a> {
     }
 }
 
-/// The sum of the products of a query's numbers and a key's.
+/// The dot product of a query and a key.
 #[inline(always)]
 fn product<S: Simd, const N: usize>(simd: S, q: &[S::f32s; N], k: &[S::f32s; N]) -> f32 {
     let mut sum = simd.splat_f32s(0.0);

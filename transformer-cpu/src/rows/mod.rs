@@ -1,5 +1,5 @@
-//! Operations of inference on rows, in place and on this thread: those of a decoding step between its
-//! products, which are too small to be dealt to threads.
+//! Inference operations on rows, in place and on this thread: the operations of a decoding step between its matrix
+//! multiplications, which are too small to distribute over threads.
 
 mod attend;
 #[cfg(test)]
@@ -19,38 +19,38 @@ use crate::types::Activation;
 /// # Panics
 /// When the lengths differ.
 pub fn add(x: &mut [f32], y: &[f32]) {
-    assert_eq!(x.len(), y.len(), "numbers of two summands");
+    assert_eq!(x.len(), y.len(), "lengths of two summands");
     vectorised!(x.iter_mut().zip(y).for_each(|(x, &y)| *x += y));
 }
 
-/// The divisor of `x - m` in layer normalisation, with the mean `m` of the `d` numbers of a row.
+/// The divisor of `x - m` in layer normalisation, with the mean `m` of a row of `d` values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// `√(v + ε)`, with the variance `v = Σ (x - m)² / d`.
     Variance,
-    /// `s + ε`, with the deviation `s = √(Σ (x - m)² / (d - 1))`.
+    /// `s + ε`, with the standard deviation `s = √(Σ (x - m)² / (d - 1))`.
     UnbiasedDeviation,
 }
 
-/// The smallest variance whose root is taken, so that equal numbers become zeros with any ε.
+/// The smallest variance whose root is taken, so that rows of equal values become zeros with any ε.
 const SMALLEST_VARIANCE: f32 = 1e-36;
 
 /// Layer normalisation of each row of `x`, `[rows, width]`: `γ (x - m) / spread + β`.
 ///
 /// # Panics
-/// When the lengths of gamma and beta differ, or that of `x` is not a multiple of theirs.
+/// When gamma and beta differ in length, or the length of `x` is not a multiple of theirs.
 ///
 /// ```
 /// use transformer_cpu::rows::{Spread, layer_norm};
 ///
-/// // m = 0 and v = (9 + 1 + 1 + 9) / 4 = 5: the last number becomes 2 · 3/√5 + 1.
+/// // m = 0 and v = (9 + 1 + 1 + 9) / 4 = 5: the last value becomes 2 · 3/√5 + 1.
 /// let mut x = [-3.0, -1.0, 1.0, 3.0];
 /// layer_norm(&mut x, &[2.0; 4], &[1.0; 4], 0.0, Spread::Variance);
 /// assert!((x[3] - (6.0 / 5.0_f32.sqrt() + 1.0)).abs() < 1e-6);
 /// ```
 pub fn layer_norm(x: &mut [f32], gamma: &[f32], beta: &[f32], epsilon: f32, spread: Spread) {
     let width = gamma.len();
-    assert_eq!(width, beta.len(), "numbers of gamma and beta");
+    assert_eq!(width, beta.len(), "lengths of gamma and beta");
     check_rows(x.len(), width);
     vectorised!({
         for x in x.chunks_exact_mut(width.max(1)) {
@@ -70,14 +70,13 @@ pub fn layer_norm(x: &mut [f32], gamma: &[f32], beta: &[f32], epsilon: f32, spre
     });
 }
 
-/// Root mean square normalisation of each row of `x`, `[rows, width]`: `γ x / √(q + ε)`, with the mean `q` of the
-/// squares.
+/// RMS normalisation of each row of `x`, `[rows, width]`: `γ x / √(q + ε)`, with the mean square `q` of the row.
 ///
 /// # Panics
-/// When the length of `x` is not a multiple of that of gamma.
+/// When the length of `x` is not a multiple of gamma's.
 ///
 /// ```
-/// // q = (9 + 1 + 1 + 25) / 4 = 9: the last number becomes 2 · 5/3.
+/// // q = (9 + 1 + 1 + 25) / 4 = 9: the last value becomes 2 · 5/3.
 /// let mut x = [-3.0, -1.0, 1.0, 5.0];
 /// transformer_cpu::rows::rms_norm(&mut x, &[2.0; 4], 0.0);
 /// assert!((x[3] - 10.0 / 3.0_f32).abs() < 1e-6);
@@ -96,15 +95,15 @@ pub fn rms_norm(x: &mut [f32], gamma: &[f32], epsilon: f32) {
     });
 }
 
-/// Turns the pairs of a row's heads, `[heads, width]`: in each head, the number `i` of the first half and that of the
-/// second make a pair `(a, b)`, which becomes `(a cos - b sin, b cos + a sin)`. `turns` are the cosines of all pairs,
-/// then their sines: `[width]`.
+/// Rotates the pairs of a row's heads, `[heads, width]` (rotary positions). In each head, value `i` of the first
+/// half and value `i` of the second form a pair `(a, b)`, which becomes `(a cos - b sin, b cos + a sin)`. `turns`
+/// has the cosines of all pairs, then their sines: `[width]`.
 ///
 /// # Panics
-/// When the width is odd, or the row is not whole heads.
+/// When the width is odd, or the row does not consist of whole heads.
 ///
 /// ```
-/// // By a right angle, and by none.
+/// // The first pair by a right angle, the second not at all.
 /// let mut x = [1.0, 2.0, 3.0, 4.0];
 /// transformer_cpu::rows::turn(&mut x, &[0.0, 1.0, 1.0, 0.0]);
 /// assert_eq!(x, [-3.0, 2.0, 1.0, 4.0]);
@@ -112,7 +111,7 @@ pub fn rms_norm(x: &mut [f32], gamma: &[f32], epsilon: f32) {
 pub fn turn(x: &mut [f32], turns: &[f32]) {
     let width = turns.len();
     check_rows(x.len(), width);
-    assert!(width.is_multiple_of(2), "pairs of {width} numbers");
+    assert!(width.is_multiple_of(2), "pairs of {width} values");
     let (cos, sin) = turns.split_at(width / 2);
     vectorised!({
         for head in x.chunks_exact_mut(width.max(1)) {
@@ -124,7 +123,7 @@ pub fn turn(x: &mut [f32], turns: &[f32]) {
     });
 }
 
-/// Applies a non-linearity to every number.
+/// Applies an activation to every value.
 pub fn activate(x: &mut [f32], activation: Activation) {
     match activation {
         Activation::Relu => map(x, relu),
@@ -160,13 +159,13 @@ fn map(x: &mut [f32], f: impl Fn(f32) -> f32) {
     vectorised!(x.iter_mut().for_each(|x| *x = f(*x)));
 }
 
-/// A step of a recurrence with a forget gate: `state = σ(gate) state + (1 - σ(gate)) x`.
+/// One step of a recurrence with a forget gate: `state = σ(gate) state + (1 - σ(gate)) x`.
 ///
 /// # Panics
 /// When the lengths differ.
 ///
 /// ```
-/// // σ(ln 3) = 3/4: of 8 and 4 remain 6 and 1.
+/// // σ(ln 3) = 3/4, so 6 of the 8 and 1 of the 4 remain.
 /// let mut state = [8.0];
 /// transformer_cpu::rows::forget(&mut state, &[4.0], &[3.0_f32.ln()]);
 /// assert!((state[0] - 7.0).abs() < 1e-5);
@@ -175,7 +174,7 @@ pub fn forget(state: &mut [f32], x: &[f32], gate: &[f32]) {
     let lengths = [state.len(), x.len(), gate.len()];
     assert!(
         lengths == [state.len(); 3],
-        "numbers of state, input and gate: {lengths:?}"
+        "lengths of state, input and gate: {lengths:?}"
     );
     vectorised!({
         for ((state, &x), &gate) in state.iter_mut().zip(x).zip(gate) {
@@ -184,10 +183,10 @@ pub fn forget(state: &mut [f32], x: &[f32], gate: &[f32]) {
     });
 }
 
-/// The logarithm of the softmax of each row, `[rows, width]`. −∞ stays −∞, and a row with NaN becomes NaN.
+/// The log-softmax of each row, `[rows, width]`. −∞ stays −∞, and a row with NaN becomes NaN.
 ///
 /// # Panics
-/// When the numbers are not whole rows.
+/// When the values do not fill whole rows.
 pub fn log_softmax(x: &mut [f32], width: usize) {
     check_rows(x.len(), width);
     vectorised!({

@@ -1,7 +1,7 @@
 use super::*;
 use crate::types::Heads;
 
-/// Distinct numbers between -1 and 1.
+/// Distinct values between -1 and 1.
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
     let number = |at: usize| ((at * 7919 + seed * 104_729) % 65_537) as f32 / 32_768.5 - 1.0;
     (0..count).map(number).collect()
@@ -11,7 +11,7 @@ fn doubles(x: &[f32]) -> Vec<f64> {
     x.iter().copied().map(f64::from).collect()
 }
 
-/// Equal within the error of sums of some hundred numbers in single precision.
+/// Equal within the error of single-precision sums of a few hundred values.
 fn assert_close(case: &str, found: &[f32], expected: &[f64]) {
     assert_eq!(found.len(), expected.len(), "{case}");
     let largest = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
@@ -131,19 +131,19 @@ fn excluded_numbers_stay_without_probability() {
 }
 
 #[test]
-#[should_panic(expected = "7 numbers are not whole rows of 3")]
+#[should_panic(expected = "7 values do not fill rows of width 3")]
 fn numbers_that_are_not_whole_rows_are_refused() {
     log_softmax(&mut [0.0; 7], 3);
 }
 
 #[test]
-#[should_panic(expected = "2 numbers are not whole rows of 0")]
+#[should_panic(expected = "2 values do not fill rows of width 0")]
 fn numbers_of_rows_without_width_are_refused() {
     layer_norm(&mut [0.0; 2], &[], &[], 1e-5, Spread::Variance);
 }
 
 #[test]
-#[should_panic(expected = "are more numbers than memory can hold")]
+#[should_panic(expected = "has more elements than memory can hold")]
 fn heads_that_no_memory_can_hold_are_refused() {
     let heads = Heads {
         n_heads: 1 << (usize::BITS / 2),
@@ -161,7 +161,7 @@ fn heads_that_no_memory_can_hold_are_refused() {
     );
 }
 
-/// Output, and weights of the chosen slots, in double precision.
+/// The output, and the weights of the chosen slots, in double precision.
 fn exact(query: &[f32], slots: Slots<'_>, chosen: &[u32], heads: Heads) -> [Vec<f64>; 2] {
     let Heads { n_heads, d_k, d_v } = heads;
     let (mut out, mut all) = (vec![], vec![0.0; chosen.len()]);
@@ -210,7 +210,7 @@ fn attention_is_the_formula() {
         [9, 9, 32, 16],
         [2, 2, 64, 128],
         [5, 5, 24, 40],
-        // Heads in groups.
+        // Grouped heads.
         [6, 3, 3, 5],
         [12, 2, 16, 32],
         [9, 3, 32, 16],
@@ -218,7 +218,7 @@ fn attention_is_the_formula() {
         [10, 5, 24, 40],
     ] {
         let heads = Heads { n_heads, d_k, d_v };
-        // Values, three other numbers, keys.
+        // Values, a gap of three, keys.
         let keys = of_slots * d_v + 3;
         let stride = keys + of_slots * d_k + 1;
         let rows: Vec<f32> = numbers(12 * stride, 1).iter().map(|x| x * 2.0).collect();

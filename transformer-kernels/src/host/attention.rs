@@ -51,7 +51,7 @@ impl<'a> ReadMask<'a> {
     }
 }
 
-/// Kept by attention for its backward pass.
+/// What attention keeps for its backward pass.
 #[derive(Debug, Clone)]
 pub struct KeptAttention<I: Backend> {
     output: FloatTensor<I>,
@@ -65,7 +65,7 @@ pub struct KeptAttention<I: Backend> {
 /// Packed tensors as slices.
 pub struct ReadPacked<'a> {
     query: (Cow<'a, [f32]>, [usize; 3]),
-    /// `None` where keys and values follow the queries.
+    /// `None` if keys and values follow the queries in the same tensor.
     key_value: Option<(Cow<'a, [f32]>, [usize; 3])>,
     heads: Heads,
 }
@@ -119,7 +119,7 @@ pub fn forward<I: Slices>(
     (output, kept)
 }
 
-/// Gradients of the packed tensors: the first holds keys and values, too, where they follow the queries.
+/// Gradients of the packed tensors. If keys and values follow the queries, the first holds their gradients, too.
 pub fn backward<I: Slices>(
     grad: &FloatTensor<I>,
     packed: &Packed<I>,

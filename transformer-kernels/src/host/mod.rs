@@ -1,5 +1,5 @@
-//! The kernels of flex and ndarray: those of `transformer-cpu`, on tensors. libtorch's attention to long sequences is
-//! among them.
+//! The kernels of flex and ndarray: those of `transformer-cpu`, on tensors. libtorch uses them for attention over
+//! long sequences.
 
 pub mod attention;
 pub mod slices;
@@ -18,10 +18,10 @@ use crate::ops::dropout::draw;
 
 /// A backend that has these kernels.
 pub trait Host: Slices {
-    /// Whether the numbers are `f32`.
+    /// Whether the values are `f32`.
     fn is_f32(tensor: &FloatTensor<Self>) -> bool;
 
-    /// Whether the numbers have no other holder.
+    /// Whether nothing else holds the values.
     fn is_unique(tensor: &FloatTensor<Self>) -> bool;
 }
 
@@ -50,7 +50,7 @@ impl Host for burn_ndarray::NdArray {
     }
 }
 
-/// The numbers to be changed: moved if they have no other holder, else copied.
+/// The values, to be modified: moved if nothing else holds them, otherwise copied.
 fn take<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
     match I::slice(&tensor) {
         Some(values) if !I::is_unique(&tensor) => values.to_vec(),
@@ -58,7 +58,7 @@ fn take<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
     }
 }
 
-/// Labels or tokens. Negative ones become too large, which the kernels refuse.
+/// Labels or tokens. Negative ones become too large, and the kernels refuse these.
 fn indices<I: Host>(tensor: &IntTensor<I>) -> Vec<usize> {
     let data = try_read_sync(I::int_into_data(tensor.clone())).expect("the tensor is in memory");
     let data = data.expect("nothing can fail");

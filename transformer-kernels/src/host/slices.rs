@@ -8,7 +8,7 @@ use burn::tensor::{Shape, TensorData, TensorMetadata, try_read_sync};
 
 /// A backend whose tensors can be read as slices.
 pub trait Slices: Backend {
-    /// The numbers of a tensor of `f32`, if it is contiguous.
+    /// The values of an `f32` tensor, if it is contiguous.
     fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]>;
 }
 
@@ -29,7 +29,7 @@ impl Slices for burn_ndarray::NdArray {
     }
 }
 
-/// The numbers in order, copied if the tensor is not contiguous.
+/// The values in order, copied if the tensor is not contiguous.
 pub fn read<I: Slices>(tensor: &FloatTensor<I>) -> Cow<'_, [f32]> {
     match I::slice(tensor) {
         Some(values) => Cow::Borrowed(values),
@@ -42,7 +42,7 @@ pub fn into_vec<I: Slices>(tensor: FloatTensor<I>) -> Vec<f32> {
     data.expect("nothing can fail").into_vec().expect("f32")
 }
 
-/// A tensor on the device of another.
+/// A tensor on the same device as another.
 pub fn tensor<I: Slices>(
     values: Vec<f32>,
     shape: impl Into<Shape>,

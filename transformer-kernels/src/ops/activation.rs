@@ -1,4 +1,4 @@
-//! The non-linearity between the two maps of a feed-forward network (§3.3).
+//! The activation between the two layers of a feed-forward network (§3.3).
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -16,7 +16,7 @@ use crate::kernels::Kernels;
 use crate::ops::dropout::dropout;
 use crate::sizes::{check_probability, check_vector};
 
-/// Applies a non-linearity to every number.
+/// Applies an activation to every value.
 fn activate<B: Backend, const D: usize>(x: Tensor<B, D>, activation: Activation) -> Tensor<B, D> {
     match activation {
         Activation::Relu => relu(x),
@@ -25,15 +25,15 @@ fn activate<B: Backend, const D: usize>(x: Tensor<B, D>, activation: Activation)
     }
 }
 
-/// `x Φ(x)`, where `Φ` is the normal distribution function. The derivative of Burn's own `gelu` is that of
-/// the approximation by `tanh`.
+/// `x Φ(x)`, with the normal distribution function `Φ`. Burn's own `gelu` has the derivative of the `tanh`
+/// approximation.
 fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     prepare::<B>();
     let phi = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
     x * phi
 }
 
-/// `dropout(activation(x + b))`, with [`dropout`]: between the two maps of the feed-forward network (§3.3).
+/// `dropout(activation(x + b))`, with [`dropout`]: between the two layers of the feed-forward network (§3.3).
 ///
 /// Fused for ReLU with a bias.
 ///
@@ -42,7 +42,7 @@ fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 /// - bias: `[d_ff]`
 ///
 /// # Panics
-/// When the bias is not of shape `[d_ff]` and of the type of `x`, or `p` is not in [0, 1).
+/// When the bias does not have shape `[d_ff]` and the type of `x`, or `p` is not in [0, 1).
 pub fn activation_dropout<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     bias: Option<Tensor<B, 1>>,
@@ -60,7 +60,7 @@ pub fn activation_dropout<B: Backend, const D: usize>(
     fused.unwrap_or_else(|| composed(x, bias, activation, p))
 }
 
-/// By Burn's operations.
+/// The reference implementation.
 fn composed<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     bias: Option<Tensor<B, 1>>,
@@ -174,7 +174,7 @@ mod tests {
             assert!((y - x.max(0.0) * factor).abs() < 1e-6, "{y} of {x}");
             assert!((dx - factor).abs() < 1e-6, "{dx} where {y}");
         }
-        // A quarter of 30 000: 7500 ± 75.
+        // A quarter of 30 000 is 7500 ± 75.
         assert!(dropped.abs_diff(7500) < 450, "{dropped}");
     }
 }

@@ -1,4 +1,4 @@
-//! Adam's step.
+//! The Adam step.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -11,22 +11,22 @@ use crate::sizes::check_alike;
 /// Exponential moving averages of the gradient and of its square.
 #[derive(Debug, Clone)]
 pub struct Moments<B: Backend, const D: usize> {
-    /// Of the gradient.
+    /// Average of the gradient.
     pub first: Tensor<B, D>,
-    /// Of its square.
+    /// Average of the squared gradient.
     pub second: Tensor<B, D>,
 }
 
-/// One step of Adam for one parameter (§5.3), by the formula of Burn's Adam; in place, where the kernel's
-/// tensors have no other holder. The moments are `None` before the parameter's first step.
+/// One step of Adam for one parameter (§5.3), by the formula of Burn's Adam. A kernel works in place if nothing
+/// else holds the tensors. The moments are `None` before the parameter's first step.
 ///
 /// The tensors belong to a backend without gradients: the inner backend of `Autodiff`.
 ///
 /// # Shapes
-/// - parameter, grad, both moments and both outputs: any one shape
+/// - parameter, grad, both moments and both outputs: the same shape
 ///
 /// # Panics
-/// When the shapes or the types of the numbers differ.
+/// When the shapes or types differ.
 pub fn adam<B: Backend, const D: usize>(
     parameter: Tensor<B, D>,
     grad: Tensor<B, D>,
@@ -50,7 +50,7 @@ pub fn adam<B: Backend, const D: usize>(
     rule(given, step)
 }
 
-/// Adam's step in one way.
+/// One implementation of Adam's step.
 type Rule<B, const D: usize> = fn(Given<B, D>, &AdamStep) -> (Tensor<B, D>, Moments<B, D>);
 
 /// The tensors that a step changes, and the gradient.
@@ -60,7 +60,7 @@ struct Given<B: Backend, const D: usize> {
     moments: Moments<B, D>,
 }
 
-/// By Burn's operations, in the order of Burn's Adam.
+/// The reference implementation, in the order of operations of Burn's Adam.
 fn composed<B: Backend, const D: usize>(
     given: Given<B, D>,
     step: &AdamStep,
@@ -88,7 +88,7 @@ fn kernel<B: Backend, I: Kernels, const D: usize>(parameter: &Tensor<B, D>) -> O
     Some(fused::<B, I, D>)
 }
 
-/// By the kernel that [`kernel`] has found. Nothing else of this operation holds the tensors.
+/// Calls the kernel that [`kernel`] has found. Nothing else in this operation holds the tensors.
 fn fused<B: Backend, I: Kernels, const D: usize>(
     given: Given<B, D>,
     step: &AdamStep,
@@ -124,7 +124,7 @@ mod tests {
             .build()
     }
 
-    /// Five steps by `adam`, and by Burn's: parameter and moments.
+    /// Five steps by `adam` and by Burn's Adam: parameter and moments.
     fn five_steps<B: Backend>(
         adam: impl Fn(Given<B, 2>, &AdamStep) -> (Tensor<B, 2>, Moments<B, 2>),
     ) -> [Vec<Vec<f64>>; 2] {
@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(
                 values(held),
                 before,
-                "tensors of other holders do not change"
+                "tensors held elsewhere must not change"
             );
         }
         let momentum = state.expect("moments").momentum;

@@ -21,9 +21,9 @@ use crate::sizes::check_probability;
 /// Whether attention returns its weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttentionWeights {
-    /// They are not needed.
+    /// The weights are not needed.
     Discard,
-    /// They are needed; attention is then composed, since no kernel returns them.
+    /// The weights are returned. This uses the reference implementation, since no kernel returns them.
     Return,
 }
 
@@ -33,28 +33,29 @@ pub enum AttentionWeights {
 pub struct AttentionOutput<B: Backend> {
     /// The weighted sums of the values, the heads side by side: `[batch, query_len, n_heads · d_v]`.
     pub output: Tensor<B, 3>,
-    /// Where asked for, the weights before dropout: `[batch, n_heads, query_len, key_len]`.
+    /// The weights before dropout, if requested: `[batch, n_heads, query_len, key_len]`.
     pub weights: Option<Tensor<B, 4>>,
 }
 
-/// `softmax(Q Kᵀ / √d_k) V` of every head, with dropout on the weights: multi-head attention between its
+/// `softmax(Q Kᵀ / √d_k) V` for every head, with dropout on the weights: multi-head attention between its
 /// projections (§3.2.2).
 ///
-/// Composed ([`scaled_dot_product_attention`]) where weights are returned, where the mask's bias is learned, and where the
-/// backend has no kernel; else fused. The memory of fused attention grows with the lengths, not with their product: the
-/// backward pass computes the weights again.
+/// Fused, unless weights are returned, the mask's bias is learned, or the backend has no kernel; then composed by
+/// [`scaled_dot_product_attention`]. The memory of fused attention grows with the lengths, not with their product:
+/// the backward pass recomputes the weights.
 ///
-/// Products have the given precision where gradients are taken. In bf16, `Q Kᵀ`, the product of weights and values, and
-/// their gradients have rounded factors; softmax, dropout and mask are in f32. Where attention is computed in blocks of
-/// queries or keys, to keep fewer weights in memory, each block's part of a sum is rounded when it is complete. Products
-/// are in f32 where attention is composed, where the backend does not compute in this precision
-/// ([`multiplies_in`](crate::multiplies_in)), and in tiles, with which libtorch computes long attention with dropout.
+/// Matrix multiplications have the given precision when gradients are computed. In bf16, `Q Kᵀ`, the
+/// multiplication of weights and values, and their gradients have rounded operands; softmax, dropout and mask are
+/// in f32. Where attention is computed in blocks of queries or keys, to hold fewer weights in memory, the sums
+/// over each block are rounded when complete. Multiplications stay in f32 if attention is composed, if the backend
+/// does not support this precision ([`multiplies_in`](crate::multiplies_in)), and in tiles, by which libtorch
+/// computes long attention with dropout.
 ///
 /// # Shapes
 /// - operands: queries, keys and values of all heads, see [`Operands`]
 /// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, see [`Mask`]
 /// - output: `[batch, query_len, n_heads · d_v]`
-/// - weights, where asked for: `[batch, n_heads, query_len, key_len]`
+/// - weights, if requested: `[batch, n_heads, query_len, key_len]`
 ///
 /// # Panics
 /// When the shapes do not agree, or `p` is not in [0, 1).
@@ -84,7 +85,7 @@ pub fn attention<B: Backend>(
     }
 }
 
-/// By Burn's operations.
+/// The reference implementation.
 fn composed<B: Backend>(
     operands: Operands<'_, B>,
     heads: Heads,
@@ -105,8 +106,8 @@ fn composed<B: Backend>(
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1), with dropout on the weights.
 ///
-/// Returns the output and the weights before dropout. A blocked key has weight exactly zero; a query whose
-/// every key is blocked has output zero.
+/// Returns the output and the weights before dropout. Blocked keys have weight exactly zero; a query with only
+/// blocked keys has output zero.
 ///
 /// # Shapes
 /// - query: `[batch, n_heads, query_len, d_k]`
@@ -142,7 +143,7 @@ pub fn scaled_dot_product_attention<B: Backend>(
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let [batch, n_heads, query_len, d_k] = query.dims();
     let ([_, _, key_len, _], [_, _, _, d_v]) = (key.dims(), value.dims());
-    // Burn would broadcast sizes that differ, where one of them is 1.
+    // Burn would broadcast dimensions of size 1.
     assert_eq!(
         [key.dims(), value.dims()],
         [d_k, d_v].map(|width| [batch, n_heads, key_len, width]),
@@ -153,9 +154,9 @@ pub fn scaled_dot_product_attention<B: Backend>(
         mask.check([batch, n_heads, query_len, key_len], query.dtype());
     }
     let dtype = query.dtype();
-    // Scaling the queries rather than the scores touches query_len × d_k numbers, not
-    // query_len × key_len. A clone is scaled, because burn-tch changes a tensor that `swap_dims`
-    // returned in place, although it shares its memory with the tensor before (docs/burn.md).
+    // Scaling the queries rather than the scores takes query_len × d_k multiplications instead of query_len ×
+    // key_len. A clone is scaled, because burn-tch modifies the result of `swap_dims` in place although it shares
+    // memory with the original tensor (docs/burn.md).
     let scores = (query.clone() * score_scale(d_k)).matmul(key.swap_dims(2, 3));
     let weights = match mask {
         Some(mask) => {

@@ -1,4 +1,4 @@
-//! Cross entropy against smoothed labels, whose forward pass makes no other tensor of the logits' size.
+//! Cross entropy against smoothed labels. Its forward pass creates no further tensor of the logits' size.
 
 use burn::tensor::activation;
 use burn::tensor::backend::Backend;
@@ -18,24 +18,24 @@ use crate::sizes::described;
 pub struct RowLosses<B: Backend> {
     /// The loss `lse(x) - (1 - ε) x_y - ε mean(x)`, the only one with a gradient.
     pub loss: Tensor<B, 1>,
-    /// `lse(x)`, the logarithm of the summed exponentials.
+    /// `lse(x)`, the log-sum-exp of the row.
     pub log_sum_exp: Tensor<B, 1>,
     /// `x_y`
     pub at_label: Tensor<B, 1>,
-    /// The largest of `x`.
+    /// The largest value of `x`.
     pub largest: Tensor<B, 1>,
 }
 
-/// Cross entropy of each row, against labels smoothed by ε (§5.4).
+/// Cross entropy of each row against its label, smoothed by ε (§5.4).
 ///
 /// # Shapes
 /// - logits: `[rows, vocab_size]`
-/// - labels: `[rows]`, each below vocab_size
+/// - labels: `[rows]`, each below `vocab_size`
 /// - output: see [`RowLosses`]
 ///
 /// # Panics
-/// When the numbers of labels and of rows differ. A label that is not below vocab_size is not checked
-/// here: the backend may panic.
+/// When the numbers of labels and rows differ. Labels are not checked here: if one is not below `vocab_size`, the
+/// backend may panic.
 pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 2>,
     labels: Tensor<B, 1, Int>,
@@ -51,14 +51,14 @@ pub fn cross_entropy<B: Backend>(
         .unwrap_or_else(|| composed(logits, labels, smoothing))
 }
 
-/// By Burn's operations.
+/// The reference implementation.
 fn composed<B: Backend>(
     logits: Tensor<B, 2>,
     labels: Tensor<B, 1, Int>,
     smoothing: f64,
 ) -> RowLosses<B> {
     let [rows, _] = logits.dims();
-    // The largest logit only keeps the exponentials finite: no gradient flows through it.
+    // The largest logit only keeps the exponentials finite; no gradient flows through it.
     let largest = logits.clone().detach().max_dim(1);
     let at_label: Tensor<B, 1> = logits
         .clone()
@@ -77,7 +77,7 @@ fn composed<B: Backend>(
     }
 }
 
-/// The logarithm of the softmax over the last dimension (§3.4). Fused where no gradients are taken.
+/// The log-softmax over the last dimension (§3.4). Fused if no gradients are computed.
 ///
 /// # Shapes
 /// - x and output: `[.., width]`

@@ -1,4 +1,4 @@
-//! Dropout, on its own and into a residual connection.
+//! Dropout, alone and with a residual connection.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
@@ -14,7 +14,7 @@ use crate::sizes::{check_alike, check_probability};
 /// Sets each entry to zero with probability `p` in [0, 1) and divides the others by `1 - p` (§5.4).
 ///
 /// # Shapes
-/// - x and output: any one shape
+/// - x and output: the same shape
 ///
 /// # Panics
 /// When `p` is not in [0, 1).
@@ -26,13 +26,13 @@ pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, p: f64) -> Tensor<B,
     first!(fused_dropout::<B, D>(&x, p)).unwrap_or_else(|| composed(x, p))
 }
 
-/// `residual + dropout(x)`: a sub-layer's output into its residual connection (§3.1, §5.4).
+/// `residual + dropout(x)`: adds a sub-layer's output to its residual connection (§3.1, §5.4).
 ///
 /// # Shapes
-/// - residual, x and output: any one shape
+/// - residual, x and output: the same shape
 ///
 /// # Panics
-/// When the shapes or the types of the numbers differ, or `p` is not in [0, 1).
+/// When the shapes or types differ, or `p` is not in [0, 1).
 pub fn add_dropout<B: Backend, const D: usize>(
     residual: Tensor<B, D>,
     x: Tensor<B, D>,
@@ -46,10 +46,10 @@ pub fn add_dropout<B: Backend, const D: usize>(
     first!(fused_add_dropout::<B, D>(&residual, &x, p)).unwrap_or_else(|| residual + composed(x, p))
 }
 
-/// [`dropout`] by Burn's operations.
+/// The reference implementation of [`dropout`].
 fn composed<B: Backend, const D: usize>(x: Tensor<B, D>, p: f64) -> Tensor<B, D> {
     let keep = 1.0 - p;
-    // Dividing the mask, which no gradient flows through, saves a pass in either direction.
+    // Dividing the mask, through which no gradient flows, saves a pass in each direction.
     let mask = x.random_like(Distribution::Bernoulli(keep)) / keep;
     x * mask
 }
@@ -73,8 +73,8 @@ fn fused_add_dropout<B: Backend, I: Kernels, const D: usize>(
     Some(record(AddDropout, [&residual, &x], output, (dropped, p)))
 }
 
-/// Draws the entries to drop with probability `p`; `None` where it is zero. The hash's seed comes from the
-/// backend's generator: seeding that fixes the entries, too.
+/// Draws the entries to drop with probability `p`; `None` if it is zero. The seed of the hash comes from the
+/// backend's generator, so that seeding the generator fixes the entries.
 pub fn draw<I: Backend>(p: f64, device: &I::Device) -> Option<Keep> {
     if p == 0.0 {
         return None;

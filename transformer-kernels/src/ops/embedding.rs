@@ -11,7 +11,7 @@ use burn_autodiff::ops::{Backward, Ops};
 use crate::autodiff::{first, operand, pass_back, record, same};
 use crate::kernels::Kernels;
 
-/// The vectors of tokens, times `scale` (§3.4).
+/// The embeddings of tokens, times `scale` (§3.4).
 ///
 /// # Shapes
 /// - table: `[vocab_size, d_model]`
@@ -19,7 +19,7 @@ use crate::kernels::Kernels;
 /// - output: `[batch, len, d_model]`
 ///
 /// # Panics
-/// A token that is not below `vocab_size` is not checked here: the backend may panic.
+/// Tokens are not checked here: if one is not below `vocab_size`, the backend may panic.
 pub fn embedding<B: Backend>(
     table: Tensor<B, 2>,
     tokens: Tensor<B, 2, Int>,
@@ -28,7 +28,7 @@ pub fn embedding<B: Backend>(
     first!(fused::<B>(&table, &tokens, scale)).unwrap_or_else(|| composed(table, tokens, scale))
 }
 
-/// By Burn's operations.
+/// The reference implementation.
 fn composed<B: Backend>(
     table: Tensor<B, 2>,
     tokens: Tensor<B, 2, Int>,
@@ -62,7 +62,7 @@ struct Embedding;
 
 #[derive(Debug, Clone)]
 struct State<I: Kernels> {
-    /// For its shape.
+    /// Kept for its shape.
     table: FloatTensor<I>,
     tokens: IntTensor<I>,
     scale: f64,
@@ -93,7 +93,7 @@ mod tests {
 
     on_each!(kernel_is_the_composition);
 
-    /// Tables of less than a task and of several, with tokens that are alone, repeated and missing.
+    /// Tables of less than one task and of several, with tokens that occur once, repeatedly and not at all.
     fn kernel_is_the_composition<I: Kernels>() {
         fn tokens<B: AutodiffBackend>(shape: [usize; 2], vocab_size: usize) -> Tensor<B, 2, Int> {
             let tokens = (0..shape[0] * shape[1]).map(|at| (at * at * 31 % vocab_size) as i64);
@@ -124,7 +124,7 @@ mod tests {
                 run::<Reference>(|table, tokens| composed(table, tokens, scale), table, shape);
             let case = format!("{table:?}, {shape:?}");
             assert_close(&case, &found, &expected);
-            // Where no gradients are taken.
+            // Without gradients.
             let inner = tensor::<Autodiff<I>, 2>(1, table).inner();
             let tokens = tokens::<Autodiff<I>>(shape, table[0]).inner();
             let inner = fused::<I, I>(&inner, &tokens, scale).expect("a kernel");

@@ -1,4 +1,4 @@
-//! Chosen rows of a tensor.
+//! Selected rows of a tensor.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
@@ -8,9 +8,9 @@ use crate::sizes::reshaped;
 
 /// The rows of a tensor at the given indices; all dimensions but the last count as rows.
 ///
-/// Composed on every backend: rows are only copied, forward and backward, which is little beside the product
-/// that they are chosen for. The gradient of a row that is not chosen is zero; that of a row chosen more than
-/// once is a sum.
+/// Composed on every backend: rows are only copied, forward and backward, which is cheap compared with the matrix
+/// multiplication for which they are selected. Rows that are not selected have gradient zero; the gradients of a
+/// row selected more than once are summed.
 ///
 /// # Shapes
 /// - x: `[.., width]`
@@ -18,7 +18,7 @@ use crate::sizes::reshaped;
 /// - output: `[rows, width]`
 ///
 /// # Panics
-/// An index beyond the rows of `x` is not checked here: the backend may panic.
+/// Indices are not checked here: if one is out of range, the backend may panic.
 ///
 /// ```
 /// use burn::tensor::{Int, Tensor};

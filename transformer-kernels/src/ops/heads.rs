@@ -1,4 +1,4 @@
-//! The heads of attention: where they are in rows.
+//! Splitting rows into attention heads, and joining them.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -8,11 +8,11 @@ use crate::sizes::reshaped;
 /// Splits columns of rows into heads (§3.2.2).
 ///
 /// # Shapes
-/// - rows: `[batch, len, column + n_heads · d_head or more]`, all heads from a column on
+/// - rows: `[batch, len, at least column + n_heads · d_head]`, with all heads starting at `column`
 /// - output: `[batch, n_heads, len, d_head]`
 ///
 /// # Panics
-/// When the rows have fewer columns.
+/// When the rows are too narrow.
 pub fn split_heads<B: Backend>(
     rows: &Tensor<B, 3>,
     column: usize,
@@ -25,7 +25,7 @@ pub fn split_heads<B: Backend>(
     reshaped(columns, [batch, len, n_heads, d_head]).swap_dims(1, 2)
 }
 
-/// Puts all heads side by side: `Concat(head_1, …, head_h)` of §3.2.2.
+/// Joins all heads side by side: `Concat(head_1, …, head_h)` (§3.2.2).
 ///
 /// # Shapes
 /// - heads: `[batch, n_heads, len, d_head]`
@@ -45,7 +45,7 @@ mod tests {
         let rows = numbers::<burn_ndarray::NdArray, 3>(1, [2, 5, 3 + 12]);
         let heads = split_heads(&rows, 3, 4, 3);
         assert_eq!(heads.dims(), [2, 4, 5, 3]);
-        // Sentence 1, head 2, position 4: columns 3 + 2 · 3 on.
+        // Sentence 1, head 2, position 4: columns starting at 3 + 2 · 3.
         assert_eq!(
             values(heads.clone().slice([1..2, 2..3, 4..5, 0..3])),
             values(rows.clone().slice([1..2, 4..5, 9..12]))

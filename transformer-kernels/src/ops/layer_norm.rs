@@ -1,4 +1,4 @@
-//! Layer normalisation by the variance.
+//! Layer normalisation.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -12,15 +12,14 @@ use crate::autodiff::{first, operand, pass_back, record};
 use crate::kernels::Kernels;
 use crate::sizes::check_vector;
 
-/// `γ (x - m) / √(v + ε) + β` over the last dimension, with its mean `m` and variance `v` (§3.1; Ba et al.,
-/// 2016).
+/// `γ (x - m) / √(v + ε) + β` over the last dimension, with its mean `m` and variance `v` (§3.1; Ba et al., 2016).
 ///
 /// # Shapes
 /// - x and output: `[.., d_model]`
 /// - gamma, beta: `[d_model]`
 ///
 /// # Panics
-/// When gamma or beta is not of shape `[d_model]` and of the type of `x`.
+/// When gamma or beta does not have shape `[d_model]` and the type of `x`.
 pub fn layer_norm<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     gamma: Tensor<B, 1>,
@@ -34,7 +33,7 @@ pub fn layer_norm<B: Backend, const D: usize>(
         .unwrap_or_else(|| composed(x, gamma, beta, epsilon))
 }
 
-/// By Burn's operations.
+/// The reference implementation.
 fn composed<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     gamma: Tensor<B, 1>,
@@ -124,7 +123,7 @@ mod tests {
         for (rows, d_model) in [(1, 4), (5, 37), (40, 512)] {
             let kernel: Norm<Autodiff<I>> =
                 |x, gamma, beta| fused::<_, I, 3>(x, gamma, beta, 1e-5).expect("a kernel");
-            // Spelled out: Burn's own is tested by PyTorch's numbers elsewhere.
+            // Written out: Burn's own layer norm is tested elsewhere, against PyTorch.
             let formula: Norm<Reference> = |x, gamma, beta| {
                 let centred = x.clone() - x.clone().mean_dim(2);
                 let variance = centred.clone().powi_scalar(2).mean_dim(2);

@@ -1,4 +1,4 @@
-//! Linear maps.
+//! Linear layers.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -14,23 +14,23 @@ use crate::kernels::Kernels;
 use crate::precision::factor;
 use crate::sizes::{check_vector, described, reshaped};
 
-/// `x W + b`, of the last dimension: every projection of the paper (§3.2.2, §3.3, §3.4).
+/// `x W + b` over the last dimension: every projection of the paper (§3.2.2, §3.3, §3.4).
 ///
-/// All other dimensions are flattened into the rows of one matrix: with a batch dimension, Burn would
-/// multiply sentence by sentence and, in the backward pass, add up one gradient of `W` per sentence.
+/// All other dimensions are flattened into the rows of one matrix. With a batch dimension, Burn would multiply
+/// sentence by sentence and, in the backward pass, sum one gradient of `W` per sentence.
 ///
-/// The product has the given precision where gradients are taken. In bf16, the gradients of `x` and of the weight are
-/// products of rounded factors, too; the gradient of the bias is a sum in f32. A backend without this precision
-/// ([`multiplies_in`](crate::multiplies_in)) computes in f32.
+/// The matrix multiplication has the given precision when gradients are computed. In bf16, the gradients of `x`
+/// and of the weight also multiply rounded operands; the gradient of the bias is a sum in f32. A backend that does
+/// not support this precision ([`multiplies_in`](crate::multiplies_in)) computes in f32.
 ///
 /// # Shapes
 /// - x: `[.., d_input]`
-/// - weight: `[d_input, d_output]` or `[d_output, d_input]`, by its layout
+/// - weight: `[d_input, d_output]` or `[d_output, d_input]`, depending on its layout
 /// - bias: `[d_output]`
 /// - output: `[.., d_output]`
 ///
 /// # Panics
-/// When the shapes or the types of the numbers do not agree.
+/// When the shapes or types do not agree.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -72,7 +72,7 @@ pub fn linear<B: Backend, const D: usize>(
     reshaped(output, shape)
 }
 
-/// By Burn's operations.
+/// The reference implementation.
 fn composed<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 2>,
@@ -120,16 +120,16 @@ struct LinearWithBias;
 
 #[derive(Debug, Clone)]
 struct State<I: Backend> {
-    /// For the weight's gradient.
+    /// Kept for the weight's gradient.
     x: Option<FloatTensor<I>>,
-    /// For the gradient of `x`.
+    /// Kept for the gradient of `x`.
     weight: Option<FloatTensor<I>>,
     layout: WeightLayout,
     precision: ProductPrecision,
 }
 
 impl<I: Kernels> State<I> {
-    /// Keeps each factor of the product if the other one needs a gradient.
+    /// Keeps each operand if the other one needs a gradient.
     fn new(
         [x, weight]: [&Operand<I>; 2],
         [x_factor, weight_factor]: [FloatTensor<I>; 2],
@@ -144,7 +144,7 @@ impl<I: Kernels> State<I> {
         }
     }
 
-    /// The gradients of `x` and of the weight; `None` where the other factor was not kept.
+    /// The gradients of `x` and of the weight; `None` if the other operand was not kept.
     fn gradients(&self, grad: &FloatTensor<I>) -> [Option<FloatTensor<I>>; 2] {
         let (x, weight) = (self.x.as_ref(), self.weight.as_ref());
         let (layout, precision) = (self.layout, self.precision);
@@ -215,7 +215,7 @@ mod tests {
             which(&learned(1), &learned(2)),
             ([true, true], [true, true])
         );
-        // Its factor is x, which only the weight's gradient needs.
+        // x would serve only the weight's gradient, so it is not kept.
         assert_eq!(
             which(&learned(1), &frozen(2)),
             ([false, true], [true, false])
@@ -248,7 +248,7 @@ mod tests {
                 &inputs.chain(bias.map(Input::One)).collect::<Vec<_>>(),
             )
         }
-        // The last on several threads.
+        // The last size uses several threads.
         for sizes in [[1, 1, 1], [5, 7, 11], [200, 160, 170]] {
             for (layout, with_bias) in LAYOUTS.into_iter().flat_map(|l| [(l, false), (l, true)]) {
                 let kernel = |(x, weight, bias): &Inputs<Autodiff<I>>| {
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// The sum, and the sum of its terms' magnitudes, for each row and column.
+    /// Per row and column, the sum and the sum of its terms' magnitudes.
     fn sums(
         [rows, columns, terms]: [usize; 3],
         term: impl Fn(usize, usize, usize) -> f64,
@@ -284,8 +284,8 @@ mod tests {
         places.map(sum).collect()
     }
 
-    /// Off by at most 3/256 of the magnitude: a factor is rounded by 1/256 of itself at most, a term has two, and
-    /// the sum is rounded once more. A backend without products in bf16 computes in f32.
+    /// Off by at most 3/256 of the magnitude: an operand is rounded by at most 1/256 of itself, a term has two,
+    /// and the sum is rounded once more. A backend without bf16 matrix multiplication computes in f32.
     fn assert_rounded<I: Kernels>(case: &str, found: &[f64], expected: &[[f64; 2]]) {
         assert_eq!(found.len(), expected.len(), "{case}");
         let errors = found.iter().zip(expected);
@@ -313,7 +313,7 @@ mod tests {
                 assert_eq!(tensor.dtype(), DType::F32);
             }
 
-            // As `tensor` and `gradients` make them.
+            // The same values as from `tensor` and `gradients`.
             let xs = numbers(1, rows * d_input);
             let weights = numbers(2, d_input * d_output);
             let biases = numbers(3, d_output);

@@ -9,22 +9,22 @@ use transformer_cpu::LOWEST;
 use crate::autodiff::{operand, same};
 use crate::kernels::{Kernels, MaskTensors};
 
-/// An attention mask (§3.2.3): the keys that a query may not attend to, and, if there is one, a bias on the
-/// scores of the others. **`true` means blocked.** It is broadcast over dimensions of size 1.
+/// An attention mask (§3.2.3): the keys that a query may not attend to, and optionally a bias on the scores of the
+/// others. **`true` means blocked.** Dimensions of size 1 are broadcast.
 ///
-/// A query whose every key is blocked attends to nothing: its weights and its output are zero, and its gradients are
+/// A query with only blocked keys attends to nothing: its weights and its output are zero, and its gradients are
 /// finite.
 ///
-/// Causality and padding are kept as such, and not as a tensor of the size of the scores. Kernels skip blocked
-/// keys, wholly or in part. Where there is no kernel, the mask is expanded to a bias when it is first needed, once
-/// for a mask and its clones: make one for all layers. For scores of another type than the first, it is expanded at each
+/// Causality and padding are stored as such, not as a tensor of the size of the scores, and kernels skip all or
+/// most of the blocked keys. Without a kernel, the mask is expanded to a bias on first use, once for a mask and
+/// its clones, so use one mask for all layers. For scores of another type than the first, it is expanded on each
 /// use.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
 /// use transformer_kernels::Mask;
 ///
-/// // One query for each of three positions: the future is blocked.
+/// // One query per position, of three: the future is blocked.
 /// let mask = Mask::<NdArray>::causal(3, 3, &Default::default());
 /// let blocked = mask.blocked().into_data();
 /// assert_eq!(
@@ -34,18 +34,18 @@ use crate::kernels::{Kernels, MaskTensors};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Mask<B: Backend> {
-    /// The position of the first query, where the keys after each query are blocked.
+    /// The position of the first query, if the keys after each query are blocked.
     causal: Option<usize>,
     /// `[batch or 1, key_len]`
     padding: Option<Tensor<B, 2, Bool>>,
-    /// Blocked keys without a structure.
+    /// Blocked keys without structure.
     any: Option<Tensor<B, 4, Bool>>,
-    /// As it was given, also at blocked keys.
+    /// As given, including its values at blocked keys.
     bias: Option<Tensor<B, 4>>,
-    /// The sizes of blocked keys and bias together: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
+    /// The combined size of blocked keys and bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
     dims: [usize; 4],
     device: B::Device,
-    /// The mask as a bias of the type that was requested first.
+    /// The mask as a bias of the first requested type.
     expanded: Arc<OnceLock<Expanded<B>>>,
 }
 
@@ -56,8 +56,8 @@ pub(crate) struct Expanded<B: Backend> {
     dtype: DType,
     /// The bias; [`lowest`] at blocked keys.
     pub bias: Tensor<B, 4>,
-    /// Queries whose every key is blocked, where there can be any. Each of the first three sizes is that of
-    /// `bias`, or 1 and broadcast to it; the last is 1.
+    /// Queries with only blocked keys, if there can be any. Each of the first three dimensions is that of `bias`,
+    /// or 1 and broadcast to it; the last is 1.
     pub blocked_rows: Option<Tensor<B, 4, Bool>>,
 }
 
@@ -77,7 +77,7 @@ impl<B: Backend> Mask<B> {
 
     /// Blocks the keys after each query's own position.
     ///
-    /// If there are more keys than queries, the queries are the last positions: query `i` is at position
+    /// If there are more keys than queries, the queries are at the last positions: query `i` is at position
     /// `key_len - query_len + i`.
     ///
     /// # Panics
@@ -91,7 +91,7 @@ impl<B: Backend> Mask<B> {
         )
     }
 
-    /// [`causal`](Self::causal) for queries that begin at the position `first` of the keys.
+    /// [`causal`](Self::causal), with the first query at key position `first`.
     pub fn causal_from(first: usize, query_len: usize, key_len: usize, device: &B::Device) -> Self {
         Self {
             causal: Some(first),
@@ -111,7 +111,7 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// Blocks both the future and the padded positions: [`causal`](Self::causal) and [`padding`](Self::padding).
+    /// Blocks both the future and padded positions: [`causal`](Self::causal) and [`padding`](Self::padding).
     ///
     /// # Shapes
     /// - padding: `[batch or 1, key_len]`, `true` = blocked
@@ -123,7 +123,7 @@ impl<B: Backend> Mask<B> {
         Self::causal_padding_from(first_of_last(query_len, key_len), query_len, padding)
     }
 
-    /// [`causal_padding`](Self::causal_padding) for queries that begin at the position `first` of the keys.
+    /// [`causal_padding`](Self::causal_padding), with the first query at key position `first`.
     ///
     /// # Shapes
     /// - padding: `[batch or 1, key_len]`, `true` = blocked
@@ -152,8 +152,8 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// A bias on the scores of all keys, none of which is blocked: [`with_bias`](Self::with_bias) of a mask
-    /// that blocks nothing.
+    /// A bias on the scores of all keys, none of which is blocked: [`with_bias`](Self::with_bias) on a mask that
+    /// blocks nothing.
     ///
     /// # Shapes
     /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
@@ -162,20 +162,19 @@ impl<B: Backend> Mask<B> {
         Self::none([1, 1, 1, key_len], bias.device()).with_bias(bias)
     }
 
-    /// Adds a bias to the scores `Q Kᵀ / √d_k`, and to the bias of an earlier call: ALiBi's, or the relative
-    /// biases of T5.
+    /// Adds a bias to the scores `Q Kᵀ / √d_k`, such as ALiBi or T5's relative biases. Repeated calls add up.
     ///
     /// The bias may be learned: it gets its gradient, and attention is then composed, not fused. Its values at
-    /// blocked keys have no effect and no gradient. All others must be finite: a key is blocked by the mask, not by
-    /// a bias of −∞.
+    /// blocked keys have no effect and no gradient. All other values must be finite: to block a key, use the mask,
+    /// not a bias of −∞.
     ///
     /// # Shapes
-    /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`; the mask then has in each dimension the
+    /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`; each dimension of the mask becomes the
     ///   larger of both sizes
     ///
     /// # Panics
-    /// When two sizes differ and neither is 1, when `key_len` differs, when the bias has more queries than a causal
-    /// mask, or another type of numbers than the bias before; attention panics when it has another type than the
+    /// When two sizes differ and neither is 1, when `key_len` differs, when the bias has more queries than a
+    /// causal mask, or when its type differs from an earlier bias. Attention panics when its type differs from the
     /// scores.
     ///
     /// ```
@@ -183,8 +182,8 @@ impl<B: Backend> Mask<B> {
     /// use burn_ndarray::NdArray;
     /// use transformer_kernels::{Mask, scaled_dot_product_attention};
     ///
-    /// // A query and three keys whose scores are zero. The last key is the future; the bias of ln 3 gives
-    /// // the first one three times the weight of the second.
+    /// // A query and three keys whose scores are zero. The last key is in the future; the bias of ln 3 gives the
+    /// // first key three times the weight of the second.
     /// let device = Default::default();
     /// let query = Tensor::<NdArray, 4>::zeros([1, 1, 1, 8], &device);
     /// let key = Tensor::zeros([1, 1, 3, 8], &device);
@@ -203,7 +202,7 @@ impl<B: Backend> Mask<B> {
             found[3] == own[3] && found.iter().zip(own).all(fits),
             "a bias {found:?} for a mask {own:?}"
         );
-        // The mask of a single query says nothing about others.
+        // The mask of a single query does not apply to others.
         assert!(
             self.causal.is_none() || found[2] <= own[2],
             "a bias {found:?} for a causal mask {own:?}"
@@ -224,7 +223,7 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// The padded positions of a mask that was made of them, `[batch or 1, key_len]`.
+    /// The padded positions of a mask built from padding, `[batch or 1, key_len]`.
     pub fn padded(&self) -> Option<&Tensor<B, 2, Bool>> {
         self.padding.as_ref()
     }
@@ -257,9 +256,9 @@ impl<B: Backend> Mask<B> {
         if let Some(kept) = kept.filter(|kept| kept.dtype == dtype) {
             return kept.clone();
         }
-        // Not within the lock: a backend's threads may do other work while they wait.
+        // Outside the lock: a backend's threads may do other work while they wait.
         let expanded = self.expand(dtype);
-        // Without effect if one is kept already.
+        // No effect if one is already stored.
         let _ = self.expanded.set(expanded.clone());
         expanded
     }
@@ -271,7 +270,7 @@ impl<B: Backend> Mask<B> {
             Some(bias) => zeros + bias.clone(),
             None => zeros,
         };
-        // By causality alone, a query always attends to the first key.
+        // With causality alone, a query always attends to the first key.
         let rows_can_be_blocked = self.padding.is_some() || self.any.is_some();
         Expanded {
             dtype,
@@ -299,8 +298,8 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// The mask for the kernels of `I`; `None` where it is not of their backend, or its bias is learned: their backward
-    /// pass has no gradient for it.
+    /// The mask for the kernels of `I`; `None` if it is not of their backend, or if its bias is learned: their
+    /// backward pass has no gradient for it.
     pub(crate) fn tensors<I: Kernels>(&self, dtype: DType) -> Option<MaskTensors<I>> {
         let padding = match &self.padding {
             Some(padding) => Some(same(padding.clone().into_primitive())?),
@@ -333,7 +332,7 @@ impl<B: Backend> Mask<B> {
     }
 }
 
-/// The position of the first query, when the queries are the last positions.
+/// The position of the first query, if the queries are at the last positions.
 fn first_of_last(query_len: usize, key_len: usize) -> usize {
     assert!(
         query_len <= key_len,
@@ -342,7 +341,7 @@ fn first_of_last(query_len: usize, key_len: usize) -> usize {
     key_len - query_len
 }
 
-/// One boolean for each row of a bias.
+/// One boolean per row of a bias.
 fn row_by_row<B: Backend>(bias: &Tensor<B, 4>, rows: &Tensor<B, 4, Bool>) -> Tensor<B, 4, Bool> {
     let [batch, heads, queries, _] = bias.dims();
     let shape = [batch, heads, queries, 1];
@@ -371,7 +370,7 @@ mod tests {
 
     on_each!(kernels_need_no_expanded_mask);
 
-    /// Nothing of the size of the scores is made, not even once.
+    /// No tensor of the scores' size is ever created.
     fn kernels_need_no_expanded_mask<I: Kernels>() {
         let heads = Heads {
             n_heads: 2,
@@ -389,7 +388,7 @@ mod tests {
         assert!(mask.expanded.get().is_some());
     }
 
-    /// Each row of the mask as a word: `x` where it blocks.
+    /// Each row of the mask as a word, with `x` for blocked keys.
     fn drawn(mask: &Mask<NdArray>) -> Vec<String> {
         let [_, _, _, key_len] = mask.blocked().dims();
         let blocked: Vec<bool> = mask.blocked().into_data().iter().collect();
@@ -417,7 +416,7 @@ mod tests {
         assert_eq!(drawn(&mask), ["..x", "..x", "x.x", "x.."]);
     }
 
-    /// Of five keys, the first two are before the queries.
+    /// Of five keys, the first two precede the queries.
     #[test]
     fn queries_may_begin_at_any_position() {
         let device = Default::default();
@@ -434,7 +433,7 @@ mod tests {
         let copy = mask.clone();
         mask.expanded(DType::F32);
         assert!(copy.expanded.get().is_some());
-        // A bias makes another mask.
+        // Adding a bias makes another mask.
         let biased = copy.with_bias(plain(1, [1, 1, 1, 5]));
         assert!(biased.expanded.get().is_none());
     }

@@ -1,4 +1,4 @@
-//! The operations: a function for each, with its composition of Burn's operations, and the use of its kernels.
+//! The operations: one function each, with its reference implementation and the call of its kernel.
 
 pub mod activation;
 pub mod adam;

@@ -1,4 +1,4 @@
-//! Operands of attention: queries, keys and values in the layouts that occur.
+//! The operands of attention: queries, keys and values in their possible layouts.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -6,10 +6,10 @@ use transformer_cpu::Heads;
 
 use crate::ops::heads::split_heads;
 
-/// Queries, keys and values, in the layouts that occur.
+/// Queries, keys and values, in their possible layouts.
 #[derive(Debug)]
 pub enum Operands<'a, B: Backend> {
-    /// Queries, keys and values of a sequence, as one projection leaves them: the queries of all heads, then
+    /// Queries, keys and values of one sequence, as one projection produces them: the queries of all heads, then
     /// their keys, then their values. `[batch, len, n_heads · (2 d_k + d_v)]`
     SelfPacked(&'a Tensor<B, 3>),
     /// Queries of one sequence, keys and values of another.
@@ -30,14 +30,14 @@ impl<B: Backend> Clone for Operands<'_, B> {
 impl<B: Backend> Copy for Operands<'_, B> {}
 
 impl<'a, B: Backend> Operands<'a, B> {
-    /// The tensor that holds the queries, in its first columns.
+    /// The tensor whose first columns are the queries.
     pub fn query(&self) -> &'a Tensor<B, 3> {
         match *self {
             Self::SelfPacked(query) | Self::CrossPacked { query, .. } => query,
         }
     }
 
-    /// The tensor that holds keys and values, where it is another.
+    /// The tensor of keys and values, if it is a separate one.
     pub(crate) fn key_value(&self) -> Option<&'a Tensor<B, 3>> {
         match *self {
             Self::SelfPacked(_) => None,
@@ -45,7 +45,7 @@ impl<'a, B: Backend> Operands<'a, B> {
         }
     }
 
-    /// The same with another tensor in place of that which holds the queries.
+    /// The same, with another tensor in place of the one with the queries.
     pub fn with_query(self, query: &'a Tensor<B, 3>) -> Self {
         match self {
             Self::SelfPacked(_) => Self::SelfPacked(query),
@@ -74,7 +74,7 @@ impl<'a, B: Backend> Operands<'a, B> {
                     n_heads * (d_k + d_v),
                     "width of the keys and values of {heads:?}"
                 );
-                assert_eq!(batch, others, "sentences of queries and of keys");
+                assert_eq!(batch, others, "batch size of queries and of keys");
                 [batch, n_heads, query_len, key_len]
             }
         }

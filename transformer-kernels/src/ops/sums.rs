@@ -6,10 +6,10 @@ use burn::tensor::backend::Backend;
 use crate::autodiff::{first, plain, wrapped};
 use crate::kernels::Kernels;
 
-/// The sum of the squares of all numbers.
+/// The sum of the squares of all values.
 ///
-/// Fused where no gradients are taken. On flex and ndarray the sum is then the same for any number of
-/// threads, bit for bit; Burn's own sum on flex is not, if the tensor is large.
+/// Fused if no gradients are computed. On flex and ndarray, the fused sum is the same for any number of threads,
+/// bit for bit; Burn's own sum on flex is not, for large tensors.
 ///
 /// # Shapes
 /// - x: any
@@ -43,7 +43,7 @@ mod tests {
 
     #[cfg(any(feature = "flex", feature = "ndarray"))]
     fn threads_change_nothing<I: Kernels>() {
-        // Burn's flex sums more than 4 Mi numbers on several threads.
+        // Burn's flex uses several threads for sums of more than 4 Mi values.
         let x = numbers::<I, 2>(1, [2100, 2001]);
         let sum = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();

@@ -1,17 +1,17 @@
-//! Adam's step.
+//! The Adam step.
 
 use tch::{Device, Tensor};
 use transformer_cpu::AdamStep;
 
 use super::slices::{values, values_mut};
 
-/// Changes a parameter and its two moments, contiguous and without another holder, by a gradient.
+/// Updates a parameter and its two moments, which are contiguous and not held elsewhere, given a gradient.
 pub fn adam(parameter_and_moments: &mut [Tensor; 3], grad: &Tensor, step: &AdamStep) {
     if grad.device() == Device::Cpu {
-        // On rayon's threads: no operation of libtorch's comes between the steps of two parameters, so that its
-        // threads soon stop spinning.
+        // On rayon's threads: no libtorch operation runs between the steps of two parameters, so that its threads
+        // soon stop spinning.
         let grad = grad.contiguous();
-        let grad = values(&grad).expect("contiguous numbers of f32 on the CPU");
+        let grad = values(&grad).expect("a contiguous f32 tensor on the CPU");
         let [parameter, first, second] = parameter_and_moments.each_mut().map(values_mut);
         transformer_cpu::adam(parameter, [first, second], grad, step);
         return;

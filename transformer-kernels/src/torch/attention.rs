@@ -1,8 +1,8 @@
-//! Attention: by libtorch's own where it can be used, by our tiles on a CPU where there are many weights, else by
-//! products and softmax.
+//! Attention: by libtorch's own operation if possible, by our tiles on a CPU if there are many weights, otherwise
+//! by matrix multiplication and softmax.
 //!
-//! Queries, keys and values, and with them the factors of libtorch's products, are in f32 or bf16; all other tensors,
-//! but for the output that libtorch's own attention keeps, are in f32.
+//! Queries, keys and values, and so the operands of libtorch's matrix multiplications, are in f32 or bf16. All
+//! other tensors are in f32, except the output that libtorch's own attention keeps.
 
 mod gradients;
 mod inputs;
@@ -19,17 +19,17 @@ use crate::host::attention::{self as tiles, KeptAttention};
 use crate::kernels::{MaskTensors, Packed};
 use crate::ops::dropout::draw;
 
-/// Most weights that are kept for the backward pass on a CPU. With more, tiles are as fast or faster.
+/// Maximum number of weights kept for the backward pass on a CPU. With more, tiles are as fast or faster.
 pub const MOST_WEIGHTS: usize = 1 << 20;
 
-/// The state for the backward pass beside inputs and mask.
+/// What is kept for the backward pass besides inputs and mask.
 #[derive(Debug, Clone)]
 pub enum Attended {
-    /// Of libtorch's attention.
+    /// From libtorch's attention.
     Flash {
         /// In the type of the queries: `[batch, query_len, n_heads · d_v]`.
         output: TchTensor,
-        /// Logarithms of the sums of exponentials: `[batch, n_heads, query_len]`.
+        /// The log-sum-exp of the scores: `[batch, n_heads, query_len]`.
         log_sums: TchTensor,
     },
     /// All weights, before dropout: `[batch, n_heads, query_len, key_len]`.
@@ -37,7 +37,7 @@ pub enum Attended {
         weights: TchTensor,
         dropped: Option<Dropped>,
     },
-    /// Of tiles, whose weights are computed again.
+    /// From tiles, whose weights are recomputed.
     Tiles(KeptAttention<LibTorch>),
 }
 
@@ -82,7 +82,7 @@ fn with_weights(inputs: &Inputs<'_>, p: f64) -> (Tensor, Attended) {
     (output, Attended::Weights { weights, dropped })
 }
 
-/// Tiles are of f32.
+/// Tiles compute in f32.
 fn packed_in_f32(packed: &Packed<LibTorch>) -> Packed<LibTorch> {
     Packed {
         query: as_f32(&packed.query),
@@ -91,7 +91,7 @@ fn packed_in_f32(packed: &Packed<LibTorch>) -> Packed<LibTorch> {
     }
 }
 
-/// The tensor in f32. Where it is already, a clone, so that Burn writes to neither in place.
+/// The tensor in f32; if it already is, a clone, so that Burn does not write to either in place.
 fn as_f32(tensor: &TchTensor) -> TchTensor {
     match tensor.tensor.kind() {
         Kind::Float => tensor.clone(),
@@ -99,7 +99,7 @@ fn as_f32(tensor: &TchTensor) -> TchTensor {
     }
 }
 
-/// The output alone, by libtorch's attention; `None` where that cannot be used.
+/// The output alone, by libtorch's attention; `None` if that cannot be used.
 pub fn without_gradients(
     packed: &Packed<LibTorch>,
     mask: Option<&MaskTensors<LibTorch>>,
@@ -108,7 +108,7 @@ pub fn without_gradients(
     Some(TchTensor::new(joined(&output)))
 }
 
-/// Gradients of the packed tensors: the first holds keys and values, too, where they follow the queries.
+/// Gradients of the packed tensors. If keys and values follow the queries, the first holds their gradients, too.
 pub fn backward(
     grad: &TchTensor,
     packed: &Packed<LibTorch>,

@@ -7,13 +7,13 @@ use transformer_cpu::{Keep, dropout_in_place};
 use super::slices::values_mut;
 use crate::ops::dropout::draw;
 
-/// The entries that dropout kept. libtorch draws on one thread, by the Mersenne twister, and keeps a mask;
-/// a hash is cheaper and needs no mask.
+/// The entries that dropout kept. libtorch draws on one thread, by the Mersenne twister, and stores a mask; a hash
+/// is cheaper and needs no mask.
 #[derive(Debug)]
 pub enum Dropped {
     /// On the CPU: recomputed by a hash.
     Hashed(Keep),
-    /// Elsewhere: `true` where an entry is kept.
+    /// Elsewhere: `true` for kept entries.
     Mask(Tensor),
 }
 
@@ -52,9 +52,9 @@ pub fn dropout(mut tensor: Tensor, p: f64) -> (Tensor, Dropped) {
     }
 }
 
-/// Drops entries of a tensor that is on the CPU and has no other holder.
+/// Drops entries of a tensor that is on the CPU and not held elsewhere.
 fn drop_in_place(tensor: &mut Tensor, keep: Keep) {
-    // On this thread: libtorch's threads still spin, and another pool would wait for them.
+    // On this thread: libtorch's threads are still spinning, and another pool would wait for them.
     dropout_in_place(values_mut(tensor), keep);
 }
 
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(numbers(&columns), numbers(&rows));
         assert!(numbers(&all).iter().all(|&x| x == 1.0));
         let kept = numbers(&rows).iter().filter(|&&x| x == 2.0).count();
-        // Of 2400 numbers, half: six deviations.
+        // Half of 2400 values: the bound is six standard deviations.
         assert!(kept.abs_diff(1200) < 147, "{kept}");
     }
 

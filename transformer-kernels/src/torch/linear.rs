@@ -1,4 +1,4 @@
-//! Linear maps.
+//! Linear layers.
 
 use tch::{Kind, Tensor};
 use transformer_cpu::WeightLayout;
@@ -17,13 +17,13 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, layout: Weight
     }
 }
 
-/// The product of two matrices, in f32.
+/// Multiplies two matrices, in f32.
 pub fn product(left: &Tensor, right: &Tensor) -> Tensor {
     in_f32(left.mm(right))
 }
 
-/// The result of a product in f32. On the CPU, libtorch sums products of bf16 factors in f32, but returns the result
-/// in bf16 only.
+/// The result of a matrix multiplication, in f32. On the CPU, libtorch sums bf16 products in f32, but returns the
+/// result in bf16.
 pub fn in_f32(result: Tensor) -> Tensor {
     match result.kind() {
         Kind::Float => result,

@@ -2,8 +2,7 @@
 
 use tch::{Kind, Tensor};
 
-/// For each row the smoothed loss, the logarithm of the summed exponentials, the label's logit and the
-/// largest logit.
+/// Per row: the smoothed loss, the log-sum-exp of the logits, the label's logit and the largest logit.
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor, smoothing: f64) -> [Tensor; 4] {
     let labels = labels.to_kind(Kind::Int64);
     let log_sum_exp = logits.logsumexp([-1i64].as_slice(), false);
@@ -14,7 +13,7 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, smoothing: f64) -> [Tenso
     [loss, log_sum_exp, at_label, largest]
 }
 
-/// Gradient of the logits, from that of each row's loss.
+/// Gradient of the logits, given the gradient of each row's loss.
 pub fn cross_entropy_backward(
     grad: &Tensor,
     logits: Tensor,

@@ -1,4 +1,4 @@
-//! libtorch's own fused operations, and attention in the tiles of `transformer-cpu`.
+//! libtorch's own fused operations, and the tiled attention of `transformer-cpu`.
 
 mod adam;
 mod attention;
@@ -204,13 +204,13 @@ impl Kernels for LibTorch {
     }
 }
 
-/// The sum of all rows, each of `width` numbers.
+/// The sum of all rows, each of `width` values.
 fn sum_rows(x: &Tensor, width: i64) -> Tensor {
     let rows = x.reshape([-1, width]);
     rows.sum_dim_intlist([0i64].as_slice(), false, Kind::Float)
 }
 
-/// A contiguous tensor without another holder.
+/// A contiguous tensor that is not held elsewhere.
 fn owned(tensor: TchTensor) -> Tensor {
     if tensor.storage.can_mut() && tensor.tensor.is_contiguous() {
         tensor.tensor
@@ -226,11 +226,11 @@ mod tests {
 
     use super::*;
 
-    /// libtorch sets up a thread's tiles once for several products.
+    /// libtorch configures a thread's tiles once for several multiplications.
     #[test]
     fn libtorch_multiplies_by_amx_on_the_same_thread() {
         let x = Tensor::ones([64, 64], (Kind::BFloat16, Device::Cpu));
-        // Numbers that 8 bits represent exactly, and as many as AMX needs for whole tiles.
+        // Values that 8 bits represent exactly, and enough for whole AMX tiles.
         let (rows, sizes) = ([127.0; 16 * 64], [64, 32]);
         let (layout, precision) = (WeightLayout::InputByOutput, PackedPrecision::Int8);
         let packed = PackedMatrix::new(&[127.0; 64 * 32], sizes, layout, precision);

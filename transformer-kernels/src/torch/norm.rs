@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 
 use super::sum_rows;
 
-/// Operands of the backward pass, as rows of d_model numbers.
+/// Operands of the backward pass, as rows of d_model values.
 pub struct Rows<'a> {
     grad: Tensor,
     normed: Tensor,

@@ -1,4 +1,4 @@
-//! libtorch's numbers as slices.
+//! libtorch's values as slices.
 
 use burn::tensor::ops::FloatTensor;
 use burn_tch::LibTorch;
@@ -12,12 +12,12 @@ impl Slices for LibTorch {
     }
 }
 
-/// The numbers of a tensor of `f32`, if it is contiguous and on the CPU. Nobody may change them meanwhile.
+/// The values of an `f32` tensor, if it is contiguous and on the CPU. They must not be changed meanwhile.
 pub fn values(tensor: &Tensor) -> Option<&[f32]> {
     let can_read = tensor.is_contiguous() && tensor.device() == Device::Cpu;
     (can_read && tensor.kind() == Kind::Float).then(|| {
         let (first, count) = numbers(tensor);
-        #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
+        #[allow(unsafe_code, reason = "libtorch's values as a slice")]
         // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed. It is an
         // input, the mask or the kept state of attention, the gradient of its output, or Adam's gradient, which nothing
         // changes in place meanwhile.
@@ -27,13 +27,13 @@ pub fn values(tensor: &Tensor) -> Option<&[f32]> {
     })
 }
 
-/// The numbers of a tensor that is on the CPU. Nobody else may use their memory meanwhile: the callers have just
-/// computed or copied the tensor, or found that it has no other holder.
+/// The values of a tensor on the CPU. Nothing else may use their memory meanwhile: the callers have just computed
+/// or copied the tensor, or found that it is not held elsewhere.
 pub fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
     assert!(tensor.kind() == Kind::Float && tensor.device() == Device::Cpu);
     *tensor = tensor.contiguous();
     let (first, count) = numbers(tensor);
-    #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
+    #[allow(unsafe_code, reason = "libtorch's values as a slice")]
     // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed mutably. No
     // other tensor that shares it is used meanwhile.
     unsafe {
@@ -41,14 +41,14 @@ pub fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
     }
 }
 
-/// Where the numbers of a tensor on the CPU are, and how many.
+/// The address and number of the values of a tensor on the CPU.
 fn numbers(tensor: &Tensor) -> (*mut f32, usize) {
     let count = tensor.numel();
     if count == 0 {
         return (std::ptr::NonNull::dangling().as_ptr(), 0);
     }
     let first: *mut f32 = tensor.data_ptr().cast();
-    assert!(!first.is_null() && first.is_aligned(), "aligned numbers");
+    assert!(!first.is_null() && first.is_aligned(), "aligned values");
     (first, count)
 }
 

@@ -18,15 +18,15 @@ pub enum CorpusError {
     /// The file cannot be opened.
     #[error("{}: cannot open: {source}", path.display())]
     Open {
-        /// File that was asked for.
+        /// The file.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
     },
-    /// The path is a folder, not a file.
+    /// The path is a directory, not a file.
     #[error("{}: is a directory, not a file", path.display())]
     Directory {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
     },
     /// The path is a pipe or a device, which can be read only once.
@@ -38,30 +38,31 @@ pub enum CorpusError {
         /// The pipe or the device.
         path: PathBuf,
     },
-    /// The file is compressed, and not by gzip.
+    /// The file is compressed, but not by gzip.
     #[error("{}: {source}", path.display())]
     Compressed {
-        /// File that was asked for.
+        /// The file.
         path: PathBuf,
-        /// The error of [`TextReader::new`](crate::data::TextReader::new), which names the program that decompresses it.
+        /// The error of [`TextReader::new`](crate::data::TextReader::new), which names the program that
+        /// decompresses the file.
         source: io::Error,
     },
-    /// The file cannot be read any further.
+    /// The file cannot be read completely.
     #[error("{}: line {line}: cannot read: {source}", path.display())]
     Read {
-        /// File that was being read.
+        /// The file.
         path: PathBuf,
-        /// Line that was reached.
+        /// The line reached.
         line: usize,
         /// The operating system's error.
         source: io::Error,
     },
-    /// The gzip data ends before its end mark, or does not match its checksum.
+    /// The gzip data is truncated, or does not match its checksum.
     #[error("{}: line {line}: gzip data is truncated or corrupt: {source}", path.display())]
     Gzip {
-        /// File that was being read.
+        /// The file.
         path: PathBuf,
-        /// Line that was reached.
+        /// The line reached.
         line: usize,
         /// The decoder's error.
         source: io::Error,
@@ -69,27 +70,27 @@ pub enum CorpusError {
     /// A line is not UTF-8.
     #[error("{}: line {line}: not UTF-8 at byte {byte} of the line", path.display())]
     NotUtf8 {
-        /// File that was being read.
-        path: PathBuf,
-        /// Line that holds the byte.
-        line: usize,
-        /// First byte that is not UTF-8, counted in the line.
-        byte: usize,
-    },
-    /// A line is longer than any sentence, or would be.
-    #[error("{}: line {line}: longer than {limit} bytes", path.display())]
-    LineTooLong {
-        /// File that was being read, or was to be written.
+        /// The file.
         path: PathBuf,
         /// The line.
         line: usize,
-        /// Longest line that is read.
+        /// The first byte that is not UTF-8, counted in the line from 1.
+        byte: usize,
+    },
+    /// A line is too long to read, or would be too long to read back.
+    #[error("{}: line {line}: longer than {limit} bytes", path.display())]
+    LineTooLong {
+        /// The file that is read or written.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// Maximum number of bytes.
         limit: usize,
     },
     /// A line of tab-separated text has no tab.
     #[error("{}: line {line}: no tab between source and target", path.display())]
     NoTab {
-        /// File that was being read.
+        /// The file.
         path: PathBuf,
         /// The line.
         line: usize,
@@ -110,15 +111,15 @@ pub enum CorpusError {
         /// Lines in the target file.
         target_lines: usize,
     },
-    /// A file was read to its end without a sentence pair.
+    /// A file has no usable sentence pair.
     #[error("{}: {}", path.display(), no_pair(unusable))]
     Empty {
-        /// The file; of two line-aligned files, the source.
+        /// The file; of two line-aligned files, the file of the sources.
         path: PathBuf,
-        /// The pairs that it has, none of which can be used.
+        /// The counts of its unusable pairs.
         unusable: UnusablePairs,
     },
-    /// Holding out this many source sentences would leave nothing to train on.
+    /// Holding out this many source sentences would leave none for training.
     #[error("cannot hold out {asked} source sentences of {distinct} and still train")]
     TooFewSources {
         /// Source sentences to hold out.
@@ -126,15 +127,15 @@ pub enum CorpusError {
         /// Distinct source sentences in the corpus.
         distinct: usize,
     },
-    /// A sentence would not read back as it is, so it is not written.
+    /// A sentence would not be read back unchanged, so it is not written.
     #[error(
         "{}: pair {pair}: the {side} side is empty, padded with space, or holds a tab or line break",
         path.display()
     )]
     Unwritable {
-        /// File that was to be written.
+        /// The file that was to be written.
         path: PathBuf,
-        /// Pair that holds the sentence, counted from 1: its line in the file.
+        /// The pair, counted from 1: its line in the file.
         pair: usize,
         /// `source` or `target`.
         side: &'static str,
@@ -151,7 +152,7 @@ pub enum CorpusError {
     #[cfg(feature = "text")]
     #[error("{place}: the {side} sentence: {source}")]
     Tokenizer {
-        /// Where the pair stands: its number, or its file and line.
+        /// The location of the pair: its number, or its file and line.
         place: String,
         /// `source` or `target`.
         side: &'static str,
@@ -168,7 +169,7 @@ pub enum CorpusError {
         /// The rule that it breaks.
         expected: &'static str,
     },
-    /// A file that is no text cannot be read.
+    /// A file that is not text cannot be read.
     #[error("{}: cannot read: {source}", path.display())]
     Io {
         /// File that was being read.
@@ -194,7 +195,7 @@ pub enum CorpusError {
     },
     /// The cache was cut off or changed after it was written.
     #[error(
-        "{}: damaged cache of pairs: {problem}; remove the file, and it is made anew",
+        "{}: damaged cache of pairs: {problem}; remove the file to rebuild it",
         path.display()
     )]
     CacheDamaged {
@@ -203,14 +204,14 @@ pub enum CorpusError {
         /// The problem.
         problem: String,
     },
-    /// The cache was made without [`CacheOptions::keep_text`](crate::data::CacheOptions::keep_text).
-    #[error("{}: the cache holds no text; make it with `keep_text`", path.display())]
+    /// The cache was built without [`CacheOptions::keep_text`](crate::data::CacheOptions::keep_text).
+    #[error("{}: the cache contains no text; build it with `keep_text`", path.display())]
     NoText {
         /// The cache.
         path: PathBuf,
     },
-    /// The cache was made with other tokenizers.
-    #[error("{}: the cache was made with other tokenizers", path.display())]
+    /// The cache was built with other tokenizers.
+    #[error("{}: the cache was built with other tokenizers", path.display())]
     OtherTokenizers {
         /// The cache.
         path: PathBuf,
@@ -220,7 +221,7 @@ pub enum CorpusError {
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The problem with a file that has no pair but these.
+/// The problem with a file that has only unusable pairs.
 fn no_pair(unusable: &UnusablePairs) -> String {
     let mut problems = vec![String::from("no sentence pair")];
     problems.extend(unusable.left_out("pair"));

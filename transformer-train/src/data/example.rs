@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// A training example of a model: a pair of sentences, a sequence, a text and its class.
 ///
-/// Batches hold examples of similar length, resumed runs recognise their data by its checksum, and
-/// the loss is a mean over tokens.
+/// Batches group examples of similar length, resumed runs recognise their data by its checksum, and the loss is a
+/// mean over tokens.
 ///
 /// ```
 /// use transformer_train::data::{Checksum, Example, Lengths};
@@ -32,29 +32,29 @@ use serde::{Deserialize, Serialize};
 /// }
 /// ```
 pub trait Example: Clone + Send + Sync + 'static {
-    /// The noun for one of them in messages.
+    /// What an example is called in messages.
     const NAME: &'static str = "example";
 
-    /// Lengths of its rows in a batch.
+    /// The lengths of its rows in a batch.
     fn lengths(&self) -> Lengths;
 
-    /// Its weight in the loss of an update, which is a mean by weight; by default the tokens of its target.
+    /// Its weight in the loss of an update, which is a weighted mean; by default, its number of target tokens.
     fn loss_weight(&self) -> usize {
         self.lengths().target
     }
 
-    /// Adds all parts of the example that training depends on to a checksum, by which a resumed run recognises its
-    /// examples; by default its lengths alone.
+    /// Adds every part of the example that affects training to a checksum, by which a resumed run recognises its
+    /// examples; by default, only its lengths.
     fn add_to(&self, checksum: &mut Checksum) {
         let Lengths { source, target } = self.lengths();
         checksum.tokens(&[source as u32, target as u32]);
     }
 }
 
-/// Lengths of an example's rows in a batch, in tokens, with those that the batch adds.
+/// The lengths of an example's rows in a batch, in tokens, including those that the batch adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Length of the model's input; 0 if it reads only the target.
+    /// Length of the model's input; 0 if the model reads only the target.
     pub source: usize,
     /// Length of its labels.
     pub target: usize,
@@ -76,7 +76,7 @@ impl fmt::Display for Lengths {
     }
 }
 
-/// Recognises the data of a run that is resumed (CRC-32).
+/// A checksum (CRC-32) by which a resumed run recognises its data.
 #[derive(Debug, Default)]
 pub struct Checksum(Crc);
 
@@ -106,17 +106,17 @@ pub enum ExampleProblem {
     /// It has more tokens than the model has positions.
     #[error("has {length} tokens, more than the model's {max_len} learned positions")]
     TooLong {
-        /// Tokens of its longest row, `<eos>` or `<bos>` included.
+        /// Tokens of its longest row, including `<eos>` or `<bos>`.
         length: usize,
         /// Positions of the model.
         max_len: usize,
     },
-    /// It holds a token that the model does not know.
+    /// It contains a token outside the model's vocabulary.
     #[error("holds token {token}, outside the vocabulary of {vocab_size}")]
     UnknownToken {
         /// The token.
         token: u32,
-        /// Entries of the vocabulary.
+        /// Size of the vocabulary.
         vocab_size: usize,
     },
     /// Anything else: a phrase that follows the example's name in a message, such as
@@ -125,18 +125,18 @@ pub enum ExampleProblem {
     Other(String),
 }
 
-/// A pair of sentences as token ids, without `<bos>` and `<eos>`: batches add them.
+/// A tokenized pair of sentences, without `<bos>` and `<eos>`: batches add them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenizedPair {
-    /// Pieces of the source sentence.
+    /// Token ids of the source sentence.
     pub source: Vec<u32>,
-    /// Pieces of the target sentence.
+    /// Token ids of the target sentence.
     pub target: Vec<u32>,
 }
 
 impl TokenizedPair {
-    /// Length of the encoder's row: the pieces and `<eos>`. A source that has its `<eos>` and a language behind it
-    /// counts one more than it has.
+    /// Length of the encoder's row: the pieces and `<eos>`. A source that already has its `<eos>`, followed by a
+    /// language, counts one token too many.
     pub fn src_len(&self) -> usize {
         self.lengths().source
     }
@@ -184,7 +184,7 @@ impl Example for Vec<u32> {
     }
 }
 
-/// Examples, as a resumed run recognises them.
+/// Identifies the examples of a run that is resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExampleSet {
     #[serde(rename = "pairs")]
@@ -193,9 +193,9 @@ pub(crate) struct ExampleSet {
 }
 
 impl ExampleSet {
-    /// In words; `name` is the noun for an example.
+    /// A description; `name` is what an example is called.
     pub fn shown(self, name: &str) -> String {
         let Self { examples, checksum } = self;
-        format!("{examples} {name}s of checksum {checksum:08x}")
+        format!("{examples} {name}s (checksum {checksum:08x})")
     }
 }

@@ -10,7 +10,7 @@ use regex::Regex;
 
 use crate::metrics::error::{MetricError, pairs};
 
-/// N, the longest n-gram that BLEU counts.
+/// N, the longest n-gram order of BLEU.
 const MAX_ORDER: usize = 4;
 
 /// Corpus BLEU and its terms; [`Display`](fmt::Display) prints sacreBLEU's line.
@@ -30,8 +30,8 @@ pub struct Bleu {
 }
 
 impl Bleu {
-    /// The settings of the score as sacreBLEU writes them, with the version whose results
-    /// [`corpus_bleu`] was verified against.
+    /// sacreBLEU's signature: the settings of the score, with the version whose results [`corpus_bleu`] was
+    /// verified against.
     pub const fn signature() -> &'static str {
         "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
     }
@@ -68,11 +68,11 @@ impl fmt::Display for Bleu {
     }
 }
 
-/// Corpus BLEU (Papineni et al. 2002) of detokenized hypotheses against one reference each, with
-/// sacreBLEU's defaults (Post 2018): 13a tokens, cased, exp smoothing, no effective order.
+/// Corpus BLEU (Papineni et al. 2002) of detokenized hypotheses, with one reference each and sacreBLEU's defaults
+/// (Post 2018): 13a tokenization, cased, exponential smoothing, no effective order.
 ///
-/// With c_n the clipped matches and t_n the hypothesis n-grams of order n, h the hypothesis length
-/// and r the reference length in tokens, each summed over the corpus:
+/// With c_n clipped matches among t_n hypothesis n-grams of order n, hypothesis length h and reference length r in
+/// tokens, each summed over the corpus:
 ///
 /// ```text
 /// p_n  = 100 · c_n / t_n                      (§2.1)
@@ -80,8 +80,8 @@ impl fmt::Display for Bleu {
 /// BLEU = BP · exp(¼ Σ ln p_n),  n = 1..4      (§2.3)
 /// ```
 ///
-/// Unlike the paper, the k-th order with c_n = 0 gets p_n = 100 / (2^k · t_n) (Chen and Cherry
-/// 2014, method 3). BLEU is 0 where no token matches, or no hypothesis has four tokens.
+/// Unlike in the paper, the k-th order with c_n = 0 gets p_n = 100 / (2^k · t_n) (Chen and Cherry 2014, method 3).
+/// BLEU is 0 if no token matches, or if no hypothesis has four tokens.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ pub fn corpus_bleu<H: AsRef<str>, R: AsRef<str>>(
     Ok(Bleu::from_overlaps(totals))
 }
 
-/// Tokens of a line by mteval-v13a's rules, the tokenizer of WMT and sacreBLEU's default.
+/// Tokenizes a line by the rules of mteval-v13a, the tokenizer of WMT and sacreBLEU's default.
 ///
 /// ```
 /// use transformer_train::metrics::tokenize_13a;
@@ -124,7 +124,7 @@ pub fn corpus_bleu<H: AsRef<str>, R: AsRef<str>>(
 /// );
 /// ```
 pub fn tokenize_13a(line: &str) -> Vec<String> {
-    // In this order: "&amp;quot;" stays "&quot;", while "&amp;lt;" becomes "<".
+    // In this order, "&amp;quot;" becomes "&quot;", while "&amp;lt;" becomes "<".
     const TEXT: [(&str, &str); 7] = [
         ("<skipped>", ""),
         ("-\n", ""),
@@ -138,9 +138,9 @@ pub fn tokenize_13a(line: &str) -> Vec<String> {
         [
             // ASCII punctuation and symbols, except ' , - .
             (r"[ -&(-+/:-@\[-`{-~]", " $0 "),
-            // Period and comma, unless a digit precedes.
+            // Period and comma, unless preceded by a digit.
             (r"([^0-9])([.,])", "$1 $2 "),
-            // Period and comma, unless a digit follows.
+            // Period and comma, unless followed by a digit.
             (r"([.,])([^0-9])", " $1 $2"),
             // Dash after a digit.
             (r"([0-9])-", "$1 - "),
@@ -151,7 +151,7 @@ pub fn tokenize_13a(line: &str) -> Vec<String> {
     let text = TEXT
         .iter()
         .fold(line.to_owned(), |text, (from, to)| text.replace(from, to));
-    // The spaces at both ends let a rule see a non-digit there.
+    // The spaces at both ends let the rules match a non-digit there.
     let spaced = RULES.iter().fold(format!(" {text} "), |text, (rule, to)| {
         rule.replace_all(&text, *to).into_owned()
     });
@@ -163,14 +163,14 @@ pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(is_python_space).filter(|word| !word.is_empty())
 }
 
-/// Numbers of n-grams of one order, and of matches.
+/// Counts of n-grams of one order, and of matches.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Overlap {
     /// n-grams of the hypothesis.
     pub(crate) hypothesis: usize,
     /// n-grams of the reference.
     pub(crate) reference: usize,
-    /// n-grams of the hypothesis found in the reference, each reference n-gram used once.
+    /// n-grams of the hypothesis that match the reference; each reference n-gram matches once.
     pub(crate) matches: usize,
 }
 
@@ -209,8 +209,8 @@ pub(crate) fn is_python_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
 
-/// Tokens of a segment. A dash before a final line break is kept, because sacreBLEU strips the line
-/// before 13a joins hyphenated words.
+/// Tokens of a segment. A dash before a final line break is kept, because sacreBLEU strips the line before 13a
+/// joins hyphenated words.
 fn segment_tokens(segment: &str) -> Vec<String> {
     tokenize_13a(segment.trim_end_matches(is_python_space))
 }

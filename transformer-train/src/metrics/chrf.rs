@@ -5,7 +5,7 @@ use std::fmt;
 use crate::metrics::bleu::{Overlap, overlap, words};
 use crate::metrics::error::{MetricError, pairs};
 
-/// The longest character n-gram that chrF counts.
+/// The longest n-gram order of chrF, in characters.
 const MAX_ORDER: usize = 6;
 
 /// Weight of recall relative to precision.
@@ -20,8 +20,8 @@ pub struct Chrf {
 }
 
 impl Chrf {
-    /// The settings of the score as sacreBLEU writes them, with the version whose results
-    /// [`corpus_chrf`] was verified against.
+    /// sacreBLEU's signature: the settings of the score, with the version whose results [`corpus_chrf`] was
+    /// verified against.
     pub const fn signature() -> &'static str {
         "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"
     }
@@ -49,11 +49,11 @@ impl fmt::Display for Chrf {
     }
 }
 
-/// Corpus chrF2 (Popović 2015) of hypotheses against one reference each, with sacreBLEU's defaults:
-/// cased, no word n-grams, effective order.
+/// Corpus chrF2 (Popović 2015) of hypotheses, with one reference each and sacreBLEU's defaults: cased, no word
+/// n-grams, effective order.
 ///
-/// Precision P and recall R of the character n-grams, white space removed, are each averaged over
-/// those orders from 1 to 6 that occur in hypotheses and references:
+/// Precision P and recall R of the character n-grams, without white space, are each averaged over those orders
+/// from 1 to 6 that occur in both hypotheses and references:
 ///
 /// ```text
 /// chrF2 = 100 · (1 + β²) · P · R / (β² · P + R),  β = 2
@@ -92,7 +92,7 @@ fn characters(segment: &str) -> Vec<char> {
     words(segment).flat_map(str::chars).collect()
 }
 
-/// sacreBLEU counts a hypothesis's n-grams of an order only where its reference has some too.
+/// As in sacreBLEU, hypothesis n-grams of an order count only if the reference has n-grams of that order, too.
 fn comparable(order: Overlap) -> Overlap {
     match order.reference {
         0 => Overlap::default(),

@@ -1,11 +1,11 @@
-//! The number by which validations are compared: it decides which model is kept, which checkpoints, and when
-//! a run is no longer patient.
+//! The metric by which validations are compared: it decides which model and which checkpoints are kept, and when
+//! early stopping ends the run.
 
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-/// A number of a validation, and which of its values are the better ones. By default, the lowest loss.
+/// A validation metric, and whether higher or lower values are better. By default, the lowest loss.
 ///
 /// ```
 /// use transformer_train::TrainingConfig;
@@ -22,22 +22,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Criterion {
-    /// Its name: `loss`, `perplexity`, `accuracy`, or one that
+    /// Name of the metric: `loss`, `perplexity`, `accuracy`, or one measured by
     /// [`Trainer::validate_with`](crate::Trainer::validate_with) or
-    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) measures
+    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn)
     /// ([`Validation::number`](crate::validation::Validation::number)).
     pub number: String,
     /// Which values are better.
     pub goal: Goal,
 }
 
-/// Which values of a number are better.
+/// Which values of a metric are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
-    /// Lower ones, as of a loss or an error rate.
+    /// Lower values, as for a loss or an error rate.
     Lowest,
-    /// Higher ones, as of BLEU or an accuracy.
+    /// Higher values, as for BLEU or accuracy.
     Highest,
 }
 
@@ -48,7 +48,7 @@ impl Default for Criterion {
 }
 
 impl Criterion {
-    /// The lower, the better.
+    /// Lower values are better.
     pub fn lowest(number: impl Into<String>) -> Self {
         Self {
             number: number.into(),
@@ -56,7 +56,7 @@ impl Criterion {
         }
     }
 
-    /// The higher, the better.
+    /// Higher values are better.
     pub fn highest(number: impl Into<String>) -> Self {
         Self {
             number: number.into(),
@@ -64,13 +64,13 @@ impl Criterion {
         }
     }
 
-    /// Whether a value is better than another. NaN is better than none, and every other value is better than
-    /// NaN.
+    /// Whether `value` is better than `than`. NaN is not better than any value, and every other value is better
+    /// than NaN.
     pub fn is_better(&self, value: f64, than: f64) -> bool {
         !value.is_nan() && (than.is_nan() || self.order(value, than) == Ordering::Less)
     }
 
-    /// The order of two numbers, the better first.
+    /// Orders two values, the better first.
     pub(crate) fn order(&self, a: f64, b: f64) -> Ordering {
         let ascending = a.partial_cmp(&b).unwrap_or(Ordering::Equal);
         match self.goal {

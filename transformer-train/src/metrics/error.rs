@@ -1,4 +1,4 @@
-//! Requirements of the metrics.
+//! Errors of the metrics.
 
 use thiserror::Error;
 
@@ -10,12 +10,12 @@ pub enum MetricError {
     #[error("a corpus metric needs at least one hypothesis and its reference")]
     Empty,
 
-    /// The numbers of hypotheses and references differ.
+    /// The corpus has different numbers of hypotheses and references.
     #[error("{hypotheses} hypotheses for {references} references; a metric needs one of each")]
     UnequalCounts {
-        /// Number of hypotheses.
+        /// The number of hypotheses.
         hypotheses: usize,
-        /// Number of references.
+        /// The number of references.
         references: usize,
     },
 }

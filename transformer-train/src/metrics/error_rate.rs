@@ -1,4 +1,4 @@
-//! Error rates: edits of tokens, and sequences that are not exactly right.
+//! Error rates: token edits, and sequences that are not exactly right.
 
 use std::sync::LazyLock;
 
@@ -9,10 +9,9 @@ use crate::metrics::error::{MetricError, pairs};
 
 /// The errors of a corpus, counted by token and by sequence.
 ///
-/// *Word error rate* is one number in speech recognition, where a line is a sentence and its tokens are
-/// words, and another in grapheme-to-phoneme conversion, where a line is a word and its tokens are
-/// phones. None of these numbers has that name; [`TextMetric::WordErrorRate`](super::TextMetric) is the
-/// latter.
+/// *Word error rate* has two meanings: in speech recognition, a line is a sentence and its tokens are words; in
+/// grapheme-to-phoneme conversion, a line is a word and its tokens are phones. No method here has that name;
+/// [`TextMetric::WordErrorRate`](super::TextMetric) is the latter.
 ///
 /// | here | in speech recognition | in grapheme-to-phoneme conversion |
 /// |---|---|---|
@@ -21,22 +20,21 @@ use crate::metrics::error::{MetricError, pairs};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErrorRates {
-    /// The fewest insertions, deletions and substitutions of tokens that make all hypotheses equal to
-    /// their references.
+    /// Minimum number of token insertions, deletions and substitutions that make all hypotheses equal to their
+    /// references.
     pub token_edits: usize,
     /// Tokens in all references.
     pub reference_tokens: usize,
-    /// Hypotheses whose tokens are not exactly those of their reference.
+    /// Hypotheses whose tokens differ from their reference's.
     pub wrong_sequences: usize,
-    /// Hypotheses.
+    /// Number of hypotheses.
     pub sequences: usize,
 }
 
 impl ErrorRates {
-    /// Edits for each token of the references, in percent: 0 if all is right, above 100 where
-    /// hypotheses are much too long.
+    /// Edits per reference token, in percent: 0 if everything is right, above 100 if hypotheses are much too long.
     ///
-    /// Where no reference has a token, it is 100 for each token of the hypotheses, as jiwer has it.
+    /// If no reference has a token, it is 100 per hypothesis token, as in jiwer.
     pub fn token_error_rate(&self) -> f64 {
         percent(self.token_edits, self.reference_tokens.max(1))
     }
@@ -52,17 +50,17 @@ impl ErrorRates {
     }
 }
 
-/// The errors of hypotheses against one reference each, of tokens that are separated by spaces.
+/// The error rates of hypotheses with one reference each; tokens are separated by spaces.
 ///
-/// With E(h, r) the Levenshtein distance of two lists of tokens and |r| the length of one:
+/// With E(h, r) the Levenshtein distance between two token lists and |r| the length of a list:
 ///
 /// ```text
 /// token error rate    = 100 · Σ E(h, r) / Σ |r|
 /// sequence error rate = 100 · (number of pairs with E(h, r) > 0) / (number of pairs)
 /// ```
 ///
-/// Tokens are compared as they are: cased, with their punctuation. They are separated by a space, or by two and
-/// more characters of white space; so a single no-break space is a part of its token, as it is in jiwer.
+/// Tokens are compared cased and with punctuation. They are separated by one space, or by two or more white-space
+/// characters; as in jiwer, a single no-break space is part of its token.
 ///
 /// # Errors
 ///
@@ -101,21 +99,21 @@ pub fn corpus_error_rates<H: AsRef<str>, R: AsRef<str>>(
     Ok(rates)
 }
 
-/// The tokens of a line, as jiwer separates them.
+/// The tokens of a line, separated as in jiwer.
 fn tokens(line: &str) -> Vec<&str> {
-    // Python's white space has four control characters more than Unicode's.
+    // Python's white space includes four control characters that Unicode's does not.
     static SEPARATOR: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"[\s\x1c-\x1f]{2,}| ").expect("a constant"));
     let tokens = SEPARATOR.split(line.trim_matches(is_python_space));
     tokens.filter(|token| !token.is_empty()).collect()
 }
 
-/// The fewest insertions, deletions and substitutions that make `from` into `to`.
+/// The minimum number of insertions, deletions and substitutions that turn `from` into `to`.
 pub(crate) fn levenshtein<T: Eq>(from: &[T], to: &[T]) -> usize {
-    // distances[j]: from the items of `from` so far to the first j of `to`.
+    // distances[j]: from the items of `from` so far to the first j items of `to`.
     let mut distances: Vec<usize> = (0..=to.len()).collect();
     for (deleted, item) in (1usize..).zip(from) {
-        // Without this item, to one fewer of `to`.
+        // Without this item, to the first j - 1 items of `to`.
         let mut before = distances[0];
         distances[0] = deleted;
         for (j, other) in (1usize..).zip(to) {
@@ -181,7 +179,7 @@ mod tests {
     fn white_space_only_separates() {
         let rates = corpus_error_rates(&[" a\t b  c ", "\n"], &["a b c", ""]).unwrap();
         assert_eq!((rates.token_edits, rates.exact_match()), (0, 100.0));
-        // As jiwer 4.0.0 has them.
+        // As in jiwer 4.0.0.
         assert_eq!(tokens("a\tb"), ["a\tb"]);
         assert_eq!(tokens("a\u{3000}b \u{3000}c"), ["a\u{3000}b", "c"]);
     }

@@ -1,5 +1,4 @@
-//! Measures: translation quality as sacreBLEU computes it, error rates as jiwer does, and the progress of
-//! training.
+//! Metrics: translation quality as in sacreBLEU, error rates as in jiwer, and the comparison of validations.
 
 mod bleu;
 mod chrf;

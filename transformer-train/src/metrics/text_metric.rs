@@ -1,4 +1,4 @@
-//! The metrics of texts, by their names in run files, displays and `transformer evaluate`.
+//! Text metrics, by their names in run files, displays and `transformer evaluate`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,34 +12,33 @@ use crate::metrics::criterion::{Criterion, Goal};
 use crate::metrics::error::MetricError;
 use crate::metrics::error_rate::{ErrorRates, corpus_error_rates};
 
-/// A metric of hypotheses against one reference each. Every metric is in percent or, as BLEU and chrF, from 0
-/// to 100.
+/// A metric of hypotheses with one reference each. Values are percentages, or 0 to 100 for BLEU and chrF.
 ///
-/// | in files | in displays | is |
+/// | in files | in displays | meaning |
 /// |---|---|---|
 /// | `bleu` | BLEU | [`corpus_bleu`] |
 /// | `chrf` | chrF | [`corpus_chrf`] |
-/// | `exact_match` | Exact match % | the share of the lines that are exactly right |
-/// | `wer` | WER % | the share of the lines that are not: the word error rate of grapheme-to-phoneme conversion, where a line is a word |
-/// | `token_error_rate` | Token error rate % | edits for each token: the word error rate of speech recognition, where tokens are words |
+/// | `exact_match` | Exact match % | fraction of lines that are exactly right |
+/// | `wer` | WER % | fraction of lines that are not: the word error rate of grapheme-to-phoneme conversion, where a line is a word |
+/// | `token_error_rate` | Token error rate % | edits per token: the word error rate of speech recognition, where tokens are words |
 ///
-/// *Word error rate* is the name of two numbers ([`ErrorRates`]); here it is that of the SIGMORPHON shared tasks.
+/// *Word error rate* has two meanings ([`ErrorRates`]); here it has that of the SIGMORPHON shared tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TextMetric {
-    /// BLEU, as sacreBLEU computes it.
+    /// BLEU, as in sacreBLEU.
     Bleu,
-    /// chrF2, as sacreBLEU computes it.
+    /// chrF2, as in sacreBLEU.
     Chrf,
     /// Lines that are exactly right ([`ErrorRates::exact_match`]).
     ExactMatch,
     /// Lines that are not exactly right ([`ErrorRates::sequence_error_rate`]).
     WordErrorRate,
-    /// Edits for each token ([`ErrorRates::token_error_rate`]).
+    /// Edits per token ([`ErrorRates::token_error_rate`]).
     TokenErrorRate,
 }
 
 impl TextMetric {
-    /// Every metric.
+    /// All metrics.
     pub const ALL: [Self; 5] = [
         Self::Bleu,
         Self::Chrf,
@@ -78,7 +77,7 @@ impl TextMetric {
         }
     }
 
-    /// Measures hypotheses against one reference each.
+    /// Scores hypotheses with one reference each.
     ///
     /// # Errors
     ///
@@ -89,7 +88,7 @@ impl TextMetric {
     /// ```
     /// use transformer_train::metrics::TextMetric;
     ///
-    /// // The phones of two words, of which the first has one wrong.
+    /// // The phones of two words; the first has one error.
     /// let (hypotheses, references) = (["b ɛ t", "a n"], ["b ɛ d", "a n"]);
     /// let score = TextMetric::WordErrorRate.measure(&hypotheses, &references)?;
     /// assert_eq!(score.value, 50.0);
@@ -148,7 +147,7 @@ fn token_error_rate(rates: &ErrorRates) -> (f64, String) {
     (value, line)
 }
 
-/// The subject and verb of a count of lines.
+/// The subject and verb of a line count.
 fn of_lines(count: usize, all: usize) -> String {
     let verb = if count == 1 { "is" } else { "are" };
     format!("{count} of {all} lines {verb}")
@@ -157,7 +156,7 @@ fn of_lines(count: usize, all: usize) -> String {
 impl FromStr for TextMetric {
     type Err = UnknownMetric;
 
-    /// Reads the name in files and flags.
+    /// Parses the name in files and flags.
     fn from_str(key: &str) -> Result<Self, UnknownMetric> {
         let found = Self::ALL.into_iter().find(|metric| metric.key() == key);
         found.ok_or_else(|| UnknownMetric(key.to_owned()))
@@ -165,7 +164,7 @@ impl FromStr for TextMetric {
 }
 
 impl From<TextMetric> for Criterion {
-    /// The metric by its name in the record of a run.
+    /// The criterion of a metric: its name in the record of a run.
     fn from(metric: TextMetric) -> Self {
         Self {
             number: metric.name().to_owned(),
@@ -184,7 +183,7 @@ impl<'de> Deserialize<'de> for TextMetric {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = String::deserialize(from)?;
         let key = match name.as_str() {
-            // In files that are older than this name.
+            // The name in older files.
             "word_error_rate" => Self::WordErrorRate.key(),
             key => key,
         };
@@ -192,12 +191,12 @@ impl<'de> Deserialize<'de> for TextMetric {
     }
 }
 
-/// A name that no metric has.
+/// The name of an unknown metric.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("no metric is called `{0}`; there are {known}", known = TextMetric::ALL.map(TextMetric::key).join(", "))]
+#[error("unknown metric `{0}`; known metrics: {known}", known = TextMetric::ALL.map(TextMetric::key).join(", "))]
 pub struct UnknownMetric(pub String);
 
-/// The result of a metric; [`Display`](fmt::Display) prints a line, with sacreBLEU's signature or with counts.
+/// The result of a metric; [`Display`](fmt::Display) prints one line, with sacreBLEU's signature or with counts.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct TextScore {
@@ -235,7 +234,7 @@ mod tests {
         );
         assert_eq!(
             "ter".parse::<TextMetric>().unwrap_err().to_string(),
-            "no metric is called `ter`; there are bleu, chrf, exact_match, wer, token_error_rate"
+            "unknown metric `ter`; known metrics: bleu, chrf, exact_match, wer, token_error_rate"
         );
     }
 
@@ -272,7 +271,7 @@ mod tests {
         );
     }
 
-    /// As the published figures of the shared task have it: 18 of 1000 words.
+    /// As in the published results of the shared task: 18 of 1000 words.
     #[test]
     fn the_word_error_rate_is_the_share_of_lines_with_an_error() {
         let references = vec!["a b c"; 1000];

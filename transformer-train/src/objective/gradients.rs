@@ -19,15 +19,15 @@ pub(crate) fn sums<B: Backend, M: Objective<B>>(
     model.loss(batch, options)
 }
 
-/// The device of a model; the default one if it has no parameters.
+/// The device of a model; the default device if it has no parameters.
 pub(crate) fn device<B: Backend>(model: &impl Module<B>) -> B::Device {
     model.devices().into_iter().next().unwrap_or_default()
 }
 
-/// The gradient of the loss summed over these batches, divided by the weight of the whole update; and the sums.
+/// The gradient of the loss summed over these batches and divided by the weight of the whole update; and the sums.
 ///
 /// # Panics
-/// When the update has no batch.
+/// When the update has no batches.
 pub(crate) fn gradients<B: AutodiffBackend, M: Trainable<B>>(
     model: &M,
     update: &Update<<M as Objective<B>>::Example>,

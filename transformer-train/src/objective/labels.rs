@@ -7,16 +7,17 @@ use transformer_core::ops;
 
 use crate::objective::loss::{LabelSmoothedCrossEntropy, LossSums};
 
-/// The labels of a batch of sequences, and their positions: the only ones whose logits the loss needs.
+/// The labels of a batch of sequences, and their positions, the only ones whose logits the loss needs.
 ///
-/// Positions are known on the host, from the lengths of the sequences; no batch waits for its device.
+/// The positions are computed on the host from the lengths of the sequences, so that no batch waits for its
+/// device.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
 /// use transformer_train::objective::Labels;
 ///
-/// // Two sequences, of three labels and of one; 0 is `<pad>`.
+/// // Two sequences, with three labels and one; 0 is `<pad>`.
 /// let device = Default::default();
 /// let labels = Labels::<NdArray>::new(&[vec![3, 1, 2], vec![2]], 0, &device);
 ///
@@ -34,7 +35,7 @@ use crate::objective::loss::{LabelSmoothedCrossEntropy, LossSums};
 pub struct Labels<B: Backend> {
     /// `[labels]`
     tokens: Tensor<B, 1, Int>,
-    /// The position of each among all positions of the batch, `[labels]`; `None` if these are all.
+    /// Position of each label among all positions of the batch, `[labels]`; `None` if every position has a label.
     positions: Option<Tensor<B, 1, Int>>,
     /// `[batch, tgt_len]`
     shape: [usize; 2],
@@ -42,10 +43,10 @@ pub struct Labels<B: Backend> {
 }
 
 impl<B: Backend> Labels<B> {
-    /// The labels of the given rows; a label that is `pad_id`, anywhere in a row, counts for nothing.
+    /// The labels of the given rows; labels equal to `pad_id`, anywhere in a row, are ignored.
     ///
     /// # Shapes
-    /// - rows: `batch`, the longest of `tgt_len` labels
+    /// - rows: `batch` rows, the longest with `tgt_len` labels
     pub fn new(rows: &[impl AsRef<[u32]>], pad_id: u32, device: &B::Device) -> Self {
         let tgt_len = rows.iter().map(|row| row.as_ref().len()).max();
         let tgt_len = tgt_len.unwrap_or(0);
@@ -59,7 +60,7 @@ impl<B: Backend> Labels<B> {
             }
         }
         let as_tensor = |numbers: Vec<u32>| padded::<B>(&[numbers], 0, device).flatten(0, 1);
-        // Without any label, all positions stay: not every backend accepts a tensor of no rows.
+        // Without any label, all positions are kept: some backends do not accept a tensor without rows.
         let all = tokens.is_empty() || tokens.len() == rows.len() * tgt_len;
         let (tokens, positions) = match all {
             true => (padded::<B>(rows, pad_id, device).flatten(0, 1), None),
@@ -75,19 +76,19 @@ impl<B: Backend> Labels<B> {
 
     /// The labels, row by row: `[labels]`.
     ///
-    /// In a batch without any label they are all of its `<pad>`s.
+    /// In a batch without any label, they are all its `<pad>`s.
     pub fn tokens(&self) -> Tensor<B, 1, Int> {
         self.tokens.clone()
     }
 
-    /// The rows of a tensor that have a label, in the order of [`tokens`](Self::tokens).
+    /// The rows of `x` that have a label, in the order of [`tokens`](Self::tokens).
     ///
     /// # Shapes
     /// - x: `[batch, tgt_len, width]`
     /// - output: `[labels, width]`
     ///
     /// # Panics
-    /// When `x` is not of the labels' batch and length.
+    /// When `x` does not have the labels' batch and length.
     pub fn gather(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
         let [batch, tgt_len, width] = x.dims();
         assert_eq!(
@@ -101,16 +102,15 @@ impl<B: Backend> Labels<B> {
         }
     }
 
-    /// The label-smoothed loss of next tokens (§5.4), of a model that computes logits for the rows that it is
-    /// asked for: those that have a label.
+    /// The label-smoothed next-token loss (§5.4). The model computes logits only for the rows that have a label.
     ///
     /// # Shapes
     /// - hidden: `[batch, tgt_len, d_model]`, the decoder's output
-    /// - logits: from rows of it, `[labels, d_model]`, to `[labels, vocab_size]`
+    /// - logits: maps `[labels, d_model]`, rows of `hidden`, to `[labels, vocab_size]`
     /// - output: see [`LossSums`]
     ///
     /// # Panics
-    /// When `hidden` is not of the labels' batch and length, or `logits` returns another number of rows.
+    /// When `hidden` does not have the labels' batch and length, or `logits` returns another number of rows.
     pub fn loss(
         self,
         hidden: Tensor<B, 3>,

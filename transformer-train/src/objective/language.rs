@@ -22,14 +22,14 @@ use crate::objective::{Labels, Objective, check_tokens};
 /// A batch of sequences, padded with `<pad>`.
 #[derive(Debug, Clone)]
 pub struct SequenceBatch<B: Backend> {
-    /// The model's input, `<bos>` first: `[batch, len]`.
+    /// The model's input, starting with `<bos>`: `[batch, len]`.
     pub tokens: Tensor<B, 2, Int>,
-    /// The labels of the input's positions, `<eos>` last.
+    /// The labels at the input's positions, ending with `<eos>`.
     pub labels: Labels<B>,
 }
 
 impl<B: Backend> SequenceBatch<B> {
-    /// The batch of the given sequences, which have neither `<bos>` nor `<eos>`.
+    /// Builds a batch of sequences, which are given without `<bos>` and `<eos>`.
     pub fn new(sequences: &[Vec<u32>], tokens: SpecialTokens, device: &B::Device) -> Self {
         let read = sequences
             .iter()

@@ -1,20 +1,18 @@
-//! Label-smoothed cross entropy, the mean over real tokens (§5.4).
+//! Label-smoothed cross entropy, averaged over non-padding tokens (§5.4).
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use transformer_core::ops;
 
-/// Cross entropy against targets smoothed by ε (§5.4): a label's probability is `1 - ε` and all
-/// `vocab_size` entries, the label among them, share ε evenly.
+/// Cross entropy against targets smoothed by ε (§5.4): the label has probability `1 - ε`, and ε is distributed
+/// evenly over all `vocab_size` entries, including the label.
 ///
-/// With `lse` the logarithm of the summed exponentials of a row `x` of logits, and `y` its label,
-/// the loss of the row is
+/// With `lse` the log-sum-exp of a row `x` of logits, and `y` its label, the loss of the row is
 ///
 /// `lse(x) - (1 - ε) x_y - ε mean(x)`,
 ///
-/// so that no target distribution over the vocabulary is built. Rows whose label is `<pad>` are
-/// ignored, unless the loss is [without padding](Self::without_padding). This is PyTorch's
-/// `CrossEntropyLoss(label_smoothing, ignore_index)`.
+/// so that no target distribution over the vocabulary is built. Rows whose label is `<pad>` are ignored, except
+/// [without padding](Self::without_padding). Equals PyTorch's `CrossEntropyLoss(label_smoothing, ignore_index)`.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -35,28 +33,28 @@ use transformer_core::ops;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LabelSmoothedCrossEntropy {
     smoothing: f64,
-    /// The label that is ignored.
+    /// The ignored label.
     pad_id: Option<u32>,
 }
 
-/// How a run computes its loss: the argument of [`Objective::loss`](crate::objective::Objective::loss).
+/// Options of the loss: the argument of [`Objective::loss`](crate::objective::Objective::loss).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct LossOptions {
-    /// ε of label smoothing (§5.4), for losses that have labels to smooth; 0: none.
+    /// Label smoothing ε (§5.4), for losses with labels; 0: none.
     pub label_smoothing: f64,
 }
 
 impl LossOptions {
-    /// Labels smoothed by ε.
+    /// Label smoothing with this ε.
     pub fn smoothed(label_smoothing: f64) -> Self {
         Self { label_smoothing }
     }
 }
 
-/// The loss of a batch as a sum, and its weight, by which a mean divides: `[1]` each.
+/// The summed loss of a batch, and the weight by which a mean divides it: `[1]` each.
 ///
-/// The weight is the number of real tokens, or of examples where each has one loss.
+/// The weight is the number of non-padding tokens, or of examples if each has one loss.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -73,19 +71,19 @@ impl LossOptions {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LossSums<B: Backend> {
-    /// The loss that is trained: of labels the smoothed one, in nats.
+    /// The loss that is minimised, in nats; for labels, the smoothed loss.
     pub loss: Tensor<B, 1>,
     /// The negative log-likelihood of the labels, in nats.
     pub nll: Tensor<B, 1>,
-    /// Labels that have the largest logit of their row.
+    /// Number of labels that have the largest logit of their row.
     pub correct: Tensor<B, 1>,
-    /// Real tokens, or examples.
+    /// Number of non-padding tokens, or of examples.
     pub weight: Tensor<B, 1>,
 }
 
 impl<B: Backend> LossSums<B> {
-    /// The sums of a loss that has neither a likelihood nor a first choice: its negative
-    /// log-likelihood is the loss itself, and no label counts as correct.
+    /// The sums of a loss that has neither a likelihood nor predicted labels: its negative log-likelihood is the
+    /// loss itself, and no label counts as correct.
     ///
     /// # Shapes
     /// - loss and weight: `[1]`
@@ -103,15 +101,14 @@ impl<B: Backend> LossSums<B> {
         Self { nll, ..self }
     }
 
-    /// Sets the number of labels that are the model's first choice: `[1]`. Accuracy is computed from
-    /// it.
+    /// Sets the number of labels that the model predicts: `[1]`. Accuracy is computed from it.
     pub fn with_correct(self, correct: Tensor<B, 1>) -> Self {
         Self { correct, ..self }
     }
 }
 
 impl<B: AutodiffBackend> LossSums<B> {
-    /// The sums without their graph of gradients.
+    /// The sums, detached from the autodiff graph.
     pub fn inner(self) -> LossSums<B::InnerBackend> {
         LossSums {
             loss: self.loss.inner(),
@@ -123,7 +120,7 @@ impl<B: AutodiffBackend> LossSums<B> {
 }
 
 impl LabelSmoothedCrossEntropy {
-    /// A loss with the given ε in [0, 1], which ignores labels that are `pad_id`.
+    /// A loss with ε in [0, 1] that ignores labels equal to `pad_id`.
     pub fn new(smoothing: f64, pad_id: u32) -> Self {
         Self {
             smoothing,
@@ -131,8 +128,7 @@ impl LabelSmoothedCrossEntropy {
         }
     }
 
-    /// A loss with the given ε in [0, 1], in which every label counts: for a classifier, whose classes
-    /// have none for padding.
+    /// A loss with ε in [0, 1] in which every label counts: for a classifier, whose classes include no padding.
     pub fn without_padding(smoothing: f64) -> Self {
         Self {
             smoothing,
@@ -140,15 +136,15 @@ impl LabelSmoothedCrossEntropy {
         }
     }
 
-    /// The mean over the real tokens (§5.4); NaN if there is none.
+    /// The mean over non-padding tokens (§5.4); NaN if there are none.
     ///
     /// # Shapes
     /// - logits: `[rows, vocab_size]`
-    /// - labels: `[rows]`, each below vocab_size
+    /// - labels: `[rows]`, each below `vocab_size`
     /// - output: `[1]`
     ///
     /// # Panics
-    /// When the numbers of rows and of labels differ.
+    /// When `logits` and `labels` have different numbers of rows.
     pub fn mean<B: Backend>(
         &self,
         logits: Tensor<B, 2>,
@@ -158,15 +154,15 @@ impl LabelSmoothedCrossEntropy {
         sums.loss / sums.weight
     }
 
-    /// The sums over the real tokens (§5.4), from which means over several batches are computed.
+    /// The sums over non-padding tokens (§5.4), from which means over several batches are computed.
     ///
     /// # Shapes
     /// - logits: `[rows, vocab_size]`
-    /// - labels: `[rows]`, each below vocab_size
+    /// - labels: `[rows]`, each below `vocab_size`
     /// - output: see [`LossSums`]
     ///
     /// # Panics
-    /// When the numbers of rows and of labels differ.
+    /// When `logits` and `labels` have different numbers of rows.
     pub fn sums<B: Backend>(&self, logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> LossSums<B> {
         let real = match self.pad_id {
             Some(pad_id) => labels.clone().not_equal_elem(i64::from(pad_id)).float(),

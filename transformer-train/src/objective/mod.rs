@@ -1,4 +1,4 @@
-//! The interface between the trainer and a model: its examples, their batches, and their loss.
+//! The interface between the trainer and a model: its examples, batches and loss.
 
 pub(crate) mod gradients;
 mod labels;
@@ -30,12 +30,10 @@ pub use labels::Labels;
 pub use language::SequenceBatch;
 pub use translation::PairBatch;
 
-/// A model that [`Trainer`](crate::Trainer) can train: a Burn module, with its examples, batches and
-/// loss.
+/// A model that [`Trainer`](crate::Trainer) can train: a Burn module with examples, batches and a loss.
 ///
-/// [`Transformer`](transformer_core::Transformer) is one, and so is
-/// [`LanguageModel`](transformer_core::LanguageModel). So is any module that implements this
-/// trait, here a classifier of texts:
+/// [`Transformer`](transformer_core::Transformer) and [`LanguageModel`](transformer_core::LanguageModel) implement
+/// it. So can any other module, here a text classifier:
 ///
 /// ```
 /// use burn::module::Module;
@@ -62,7 +60,7 @@ pub use translation::PairBatch;
 ///     }
 /// }
 ///
-/// /// Adds up the embeddings of a text's tokens, and projects them to three classes.
+/// /// Sums the embeddings of a text's tokens, and projects the sum to three classes.
 /// #[derive(Module, Debug)]
 /// struct BagOfWords<B: Backend> {
 ///     embedding: Embedding<B>,
@@ -88,61 +86,61 @@ pub use translation::PairBatch;
 /// }
 /// ```
 ///
-/// Without a width, its learning rate has a given peak ([`TrainingConfig::peak_rate`](crate::TrainingConfig::peak_rate)).
-/// A model with a configuration also implements [`save`](Self::save) and [`restore`](Self::restore),
-/// so that a run is not resumed with another configuration; one that reads text, `check_tokenizers`.
+/// This model has no width, so its learning rate needs a given peak
+/// ([`TrainingConfig::peak_rate`](crate::TrainingConfig::peak_rate)). A model with a configuration also implements
+/// [`save`](Self::save) and [`restore`](Self::restore), so that a run is not resumed with another configuration; a
+/// model of text implements `check_tokenizers`.
 pub trait Objective<B: Backend>: Module<B> {
-    /// The type of its training examples.
+    /// The type of the training examples.
     type Example: Example;
 
     /// Examples as tensors.
     type Batch;
 
-    /// The tensors of a batch, on `device`, which is the model's.
+    /// Converts examples to the tensors of a batch, on the model's `device`.
     fn batch(&self, examples: &[Self::Example], device: &B::Device) -> Self::Batch;
 
     /// The loss summed over a batch, and its weight.
     ///
-    /// The weight must be the sum of the examples' [`Example::loss_weight`].
+    /// The weight must equal the sum of the examples' [`Example::loss_weight`].
     fn loss(&self, batch: Self::Batch, options: &LossOptions) -> LossSums<B>;
 
-    /// The width of the model, `d_model`, from which the paper's peak of the learning rate is computed (§5.3,
-    /// equation 3). By default none; the run then needs a [`peak_rate`](crate::TrainingConfig::peak_rate).
+    /// The width of the model, `d_model`, from which the paper's peak learning rate is computed (§5.3, equation
+    /// 3). By default `None`; the run then needs a [`peak_rate`](crate::TrainingConfig::peak_rate).
     fn width(&self) -> Option<usize> {
         None
     }
 
     /// Checks that the model can learn from an example.
     ///
-    /// # Errors
-    /// The problem with the example, which is then an error of the run: before it starts for examples in a list, and
-    /// when they are read for those of another [`ExampleSource`](crate::data::ExampleSource).
+    /// The problem with the example, which ends the run: before it starts for examples in a list, and when the
+    /// example is read for other [`ExampleSource`](crate::data::ExampleSource)s.
     fn check(&self, _example: &Self::Example) -> Result<(), ExampleProblem> {
         Ok(())
     }
 
-    /// Checks that tokenizers fit the model. By default, any do.
+    /// Checks that tokenizers fit the model. By default, all do.
     ///
     /// # Errors
-    /// A tokenizer with more entries than the model, or with other ids for its special tokens. The run
-    /// then does not start.
+    /// When a tokenizer has more entries than the model, or other ids for its special tokens. The run then does
+    /// not start.
     #[cfg(feature = "text")]
     fn check_tokenizers(&self, _tokenizers: &Tokenizers) -> Result<(), TextError> {
         Ok(())
     }
 
-    /// The model with the products of its training in that precision
-    /// ([`TrainingConfig::precision`](crate::TrainingConfig::precision)); `None` if it has no such products.
+    /// Sets the precision of the matrix multiplications in training
+    /// ([`TrainingConfig::precision`](crate::TrainingConfig::precision)); `None` if the model does not support it.
     ///
-    /// By default, a model's products are in f32. One that is made of the library's layers hands the precision on to
-    /// them ([`MixedPrecision`](transformer_core::models::MixedPrecision)).
+    /// By default, a model supports only f32. A model made of the library's layers passes the precision on to them
+    /// ([`MixedPrecision`](transformer_core::models::MixedPrecision)).
     fn prepare(self, precision: ProductPrecision) -> Option<Self> {
         (precision == ProductPrecision::F32).then_some(self)
     }
 
-    /// Writes the model into a directory, which is created if missing.
+    /// Writes the model to a directory, which is created if missing.
     ///
-    /// By default, writes all parameters into `model.safetensors`.
+    /// By default, writes all parameters to `model.safetensors`.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -150,20 +148,20 @@ pub trait Objective<B: Backend>: Module<B> {
         Ok(save_weights(self, directory.join(WEIGHTS_FILE))?)
     }
 
-    /// Fills the model with the weights that [`save`](Self::save) wrote, for a run that is resumed.
+    /// Loads the weights that [`save`](Self::save) wrote, when a run is resumed.
     ///
-    /// Frozen parameters must stay frozen, as [`load_weights`] keeps them.
+    /// Frozen parameters must stay frozen, as with [`load_weights`].
     ///
     /// # Errors
-    /// When a file is missing or damaged, or is another model's. [`same_config`](crate::run::same_config)
-    /// names the first key that differs between two configurations.
+    /// When a file is missing, damaged, or of another model. [`same_config`](crate::run::same_config) names the
+    /// first key that differs between two configurations.
     fn restore(self, directory: &Path) -> Result<Self, TrainError> {
         Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)
     }
 }
 
-/// An [`Objective`] with gradients, whose model without gradients is one, too. It is implemented for
-/// every such model.
+/// An [`Objective`] with gradients, whose model without gradients is an objective, too. Implemented for every such
+/// model.
 pub trait Trainable<B: AutodiffBackend>:
     Objective<B>
     + AutodiffModule<
@@ -186,10 +184,10 @@ where
 {
 }
 
-/// The model with its products in a run's precision.
+/// The model with a run's precision of matrix multiplications.
 ///
 /// # Errors
-/// When the model or its backend has none of that precision.
+/// When the model or its backend does not support it.
 pub(crate) fn prepared<B: AutodiffBackend, M: Objective<B>>(
     model: M,
     precision: ProductPrecision,
@@ -206,16 +204,16 @@ pub(crate) fn prepared<B: AutodiffBackend, M: Objective<B>>(
     }
 }
 
-/// The label-smoothed loss of next tokens (§5.4), for models whose logits are for every position of a
-/// sequence. One that can compute them for some positions is faster by [`Labels::loss`].
+/// The label-smoothed next-token loss (§5.4), for models that compute logits at every position of a sequence. For
+/// a model that can compute them at selected positions, [`Labels::loss`] is faster.
 ///
 /// # Shapes
 /// - logits: `[batch, tgt_len, vocab_size]`
-/// - labels: `[batch, tgt_len]`, each below vocab_size; `pad_id` is ignored
+/// - labels: `[batch, tgt_len]`, each below `vocab_size`; `pad_id` is ignored
 /// - output: see [`LossSums`]
 ///
 /// # Panics
-/// When the numbers of positions and of labels differ.
+/// When `logits` and `labels` have different numbers of positions.
 pub fn sequence_loss<B: Backend>(
     logits: Tensor<B, 3>,
     labels: Tensor<B, 2, Int>,
@@ -229,10 +227,10 @@ pub fn sequence_loss<B: Backend>(
     )
 }
 
-/// Checks that tokens are in a vocabulary.
+/// Checks that all tokens are in a vocabulary.
 ///
 /// # Errors
-/// The first token that is not.
+/// Names the first token that is not.
 pub fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<(), ExampleProblem> {
     match tokens.iter().find(|&&token| token as usize >= vocab_size) {
         Some(&token) => Err(ExampleProblem::UnknownToken { token, vocab_size }),

@@ -1,4 +1,4 @@
-//! Sums over tokens, from which all means are computed.
+//! Sums over tokens, from which means are computed.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -16,9 +16,9 @@ pub struct Statistics {
     pub loss: f64,
     /// The negative log-likelihood of the labels, in nats.
     pub nll: f64,
-    /// Labels that were the model's first choice.
+    /// Labels that the model predicted.
     pub correct: f64,
-    /// Real tokens; of a loss that is not one of tokens, its weight.
+    /// Non-padding tokens, or the weight of a loss that is not per token.
     pub tokens: f64,
 }
 
@@ -38,7 +38,7 @@ impl Statistics {
         self.mean_nll().exp()
     }
 
-    /// Share of the labels that were the model's first choice, in percent.
+    /// Fraction of labels that the model predicted, in percent.
     pub fn accuracy(&self) -> f64 {
         100.0 * self.correct / self.tokens
     }
@@ -53,7 +53,7 @@ impl Statistics {
 }
 
 impl From<[f64; 4]> for Statistics {
-    /// Of loss, negative log-likelihood, correct labels and tokens.
+    /// From loss, negative log-likelihood, correct labels and tokens.
     fn from([loss, nll, correct, tokens]: [f64; 4]) -> Self {
         Self {
             loss,
@@ -64,12 +64,12 @@ impl From<[f64; 4]> for Statistics {
     }
 }
 
-/// [`LossSums`] on the device, in one tensor, so that they are read back at once.
+/// [`LossSums`] on the device, in one tensor, so that they are read back together.
 #[derive(Debug, Clone)]
 pub struct DeviceStatistics<B: Backend>(Tensor<B, 1>);
 
 impl<B: Backend> DeviceStatistics<B> {
-    /// Puts sums together.
+    /// Packs sums into one tensor.
     pub(crate) fn new(sums: LossSums<B>) -> Self {
         Self(Tensor::cat(
             vec![sums.loss, sums.nll, sums.correct, sums.weight],
@@ -77,7 +77,7 @@ impl<B: Backend> DeviceStatistics<B> {
         ))
     }
 
-    /// The sums of further batches, added to those before, if there are any.
+    /// Adds the sums of earlier batches, if any.
     pub(crate) fn added_to(self, before: Option<Self>) -> Self {
         match before {
             Some(Self(before)) => {
@@ -97,15 +97,15 @@ impl<B: Backend> ItemLazy for DeviceStatistics<B> {
     }
 }
 
-/// The numbers of a tensor; NaN for those that it does not have.
+/// The first values of a tensor; NaN for missing ones.
 fn read<B: Backend, const N: usize>(tensor: Tensor<B, 1>) -> [f64; N] {
     let numbers = tensor.into_data().convert::<f64>().into_vec::<f64>();
     let numbers = numbers.unwrap_or_default();
     std::array::from_fn(|index| numbers.get(index).copied().unwrap_or(f64::NAN))
 }
 
-/// For Burn's [`LossMetric`](burn::train::metric::LossMetric): the mean loss, as often as there are tokens, so that the
-/// metric's mean over an epoch is one over tokens.
+/// For Burn's [`LossMetric`](burn::train::metric::LossMetric): the mean loss, repeated once per token, so that the
+/// metric averages over the tokens of an epoch.
 impl<B: Backend> Adaptor<LossInput<B>> for Statistics {
     fn adapt(&self) -> LossInput<B> {
         let tokens = (self.tokens as usize).max(1);
@@ -120,12 +120,12 @@ impl<B: Backend> Adaptor<LossInput<B>> for Statistics {
 pub struct UpdateItem {
     /// Sums over the update's tokens.
     pub statistics: Statistics,
-    /// The Euclidean norm of the gradients together, before clipping.
+    /// The Euclidean norm of all gradients, before clipping.
     pub gradient_norm: f64,
 }
 
 impl UpdateItem {
-    /// Reads back sums and norm together, waiting for the device once.
+    /// Reads back sums and norm together, synchronising with the device once.
     pub(crate) fn read<B: Backend>(sums: DeviceStatistics<B>, gradient_norm: Tensor<B, 1>) -> Self {
         let numbers = Tensor::cat(vec![sums.0, gradient_norm], 0);
         let [sums @ .., gradient_norm] = read::<B, 5>(numbers);
@@ -135,7 +135,7 @@ impl UpdateItem {
         }
     }
 
-    /// Whether loss and gradients are finite; otherwise the update is skipped.
+    /// Whether loss and gradients are finite; if not, the update is skipped.
     pub fn is_finite(&self) -> bool {
         self.statistics.loss.is_finite() && self.gradient_norm.is_finite()
     }
@@ -149,7 +149,7 @@ impl ItemLazy for UpdateItem {
     }
 }
 
-/// That of its [`Statistics`].
+/// The same as for its [`Statistics`].
 impl<B: Backend> Adaptor<LossInput<B>> for UpdateItem {
     fn adapt(&self) -> LossInput<B> {
         self.statistics.adapt()

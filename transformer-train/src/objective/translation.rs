@@ -1,4 +1,4 @@
-//! The objective of the encoder–decoder: translate pairs of sentences, by teacher forcing.
+//! The objective of the encoder–decoder: translate sentences, with teacher forcing.
 
 use std::path::Path;
 
@@ -24,14 +24,14 @@ use crate::objective::{Labels, Objective, check_tokens};
 pub struct PairBatch<B: Backend> {
     /// The sources, each ending in `<eos>` ([`SpecialTokens::end_source`]): `[batch, src_len]`.
     pub source: Tensor<B, 2, Int>,
-    /// The decoder's input, `<bos>` first: `[batch, tgt_len]`.
+    /// The decoder's input, starting with `<bos>`: `[batch, tgt_len]`.
     pub target: Tensor<B, 2, Int>,
-    /// The labels of the target's positions, `<eos>` last.
+    /// The labels at the target's positions, ending with `<eos>`.
     pub labels: Labels<B>,
 }
 
 impl<B: Backend> PairBatch<B> {
-    /// The batch of the given pairs.
+    /// Builds a batch of pairs.
     pub fn new(pairs: &[TokenizedPair], tokens: SpecialTokens, device: &B::Device) -> Self {
         let ending_in_eos = |sentence: &[u32]| [sentence, &[tokens.eos]].concat();
         let starting_with_bos = |sentence: &[u32]| [&[tokens.bos], sentence].concat();
@@ -130,7 +130,7 @@ mod tests {
         assert!(!too_long(&[3, 4, 5, 6], &[3, 4, 5, 6]));
         assert!(too_long(&[3, 4, 5, 6, 7], &[3]));
         assert!(too_long(&[3], &[3, 4, 5, 6, 7]));
-        // `<eos>` is 2, and 9 a language.
+        // `<eos>` is 2, and 9 is a language.
         assert!(!too_long(&[3, 4, 5, 2, 9], &[3]));
         assert!(too_long(&[3, 4, 5, 6, 2, 9], &[3]));
     }

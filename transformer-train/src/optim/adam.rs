@@ -1,4 +1,4 @@
-//! Adam(0.9, 0.98, 1e-9) (§5.3) with AdamW's weight decay, and the clipping of gradients before any optimizer's step.
+//! Adam(0.9, 0.98, 1e-9) (§5.3) with AdamW's weight decay, and gradient clipping for any optimizer.
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::adaptor::OptimizerAdaptor;
@@ -13,7 +13,7 @@ use transformer_core::ops::{self, AdamStep, Moments};
 use crate::config::TrainingConfig;
 use crate::objective::gradients::device;
 
-/// The constants of [`Adam`]; by default the paper's (§5.3), without weight decay.
+/// The constants of [`Adam`]. Defaults: the paper's (§5.3), without weight decay.
 ///
 /// ```
 /// use burn::nn::{Linear, LinearConfig};
@@ -34,22 +34,22 @@ use crate::objective::gradients::device;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamConfig {
-    /// The decay of the gradient's moving average, β₁.
+    /// Decay of the moving average of the gradient, β₁.
     pub beta_1: f32,
-    /// The decay of the squared gradient's moving average, β₂.
+    /// Decay of the moving average of the squared gradient, β₂.
     pub beta_2: f32,
-    /// Added to the denominator, ε.
+    /// Term added to the denominator, ε.
     pub epsilon: f32,
-    /// Shrinks each parameter of two or more dimensions to `1 - rate · weight_decay` of its value before each step, as
-    /// AdamW does (Loshchilov and Hutter, 2019; PyTorch's `AdamW`). The paper does not.
+    /// Scales each parameter of two or more dimensions by `1 - rate · weight_decay` before each step, as AdamW
+    /// does (Loshchilov and Hutter, 2019; PyTorch's `AdamW`). The paper has no weight decay.
     ///
-    /// Biases and the parameters of norms have one dimension, and do not decay; neither do frozen parameters, and
+    /// Biases and the parameters of norms have one dimension and do not decay; nor do frozen parameters and
     /// parameters without a gradient in that step.
     pub weight_decay: f64,
 }
 
 impl TrainingConfig {
-    /// The paper's Adam, with the weight decay of this configuration.
+    /// The paper's Adam, with this configuration's weight decay.
     pub fn adam(&self) -> AdamConfig {
         AdamConfig {
             weight_decay: self.weight_decay,
@@ -70,24 +70,24 @@ impl Default for AdamConfig {
 }
 
 impl AdamConfig {
-    /// A new optimizer of a module.
+    /// Creates the optimizer of a module.
     pub fn init<M: AutodiffModule<B>, B: AutodiffBackend>(self) -> Adam<M, B> {
         OptimizerAdaptor::from(AdamRule(self))
     }
 }
 
-/// Adam for a module, as one of Burn's optimizers; its state is that of Burn's Adam.
+/// Adam for a module, as a Burn optimizer; its state is the same as for Burn's Adam.
 pub type Adam<M, B> = OptimizerAdaptor<AdamRule, M, B>;
 
 /// The moments of each parameter.
 pub(crate) type AdamRecord<M, B> = <Adam<M, B> as Optimizer<M, B>>::Record;
 
-/// The step of [`Adam`] for one parameter.
+/// One step of [`Adam`] for one parameter.
 #[derive(Debug, Clone, Copy)]
 pub struct AdamRule(AdamConfig);
 
 impl AdamRule {
-    /// A parameter, shrunk by its weight decay: matrices only.
+    /// Applies weight decay to a parameter of two or more dimensions.
     fn decayed<B: Backend, const D: usize>(
         &self,
         learning_rate: f64,
@@ -136,8 +136,8 @@ impl<B: Backend> SimpleOptimizer<B> for AdamRule {
     }
 }
 
-/// Scales the gradients of a step down together, to at most a Euclidean norm, and then makes a step of any optimizer
-/// (the paper does not clip). A step whose norm is not finite is skipped.
+/// Clips the gradients of a step to a maximum global Euclidean norm, then calls any optimizer (the paper does not
+/// clip). A step whose norm is not finite is skipped.
 #[derive(Debug, Clone)]
 pub struct Clipped<O> {
     optimizer: O,
@@ -145,7 +145,7 @@ pub struct Clipped<O> {
 }
 
 impl<O> Clipped<O> {
-    /// Clips to `max_norm`, or not at all.
+    /// Clips to `max_norm`; `None`: no clipping.
     pub fn new(optimizer: O, max_norm: Option<f64>) -> Self {
         Self {
             optimizer,
@@ -180,7 +180,7 @@ where
         if self.max_norm.is_none() {
             return self.optimizer.step_multi(lr, module, grads);
         }
-        // Clipping needs the whole gradient of every parameter at once.
+        // Clipping needs every parameter's complete gradient at once.
         let mut gathered = Gathered {
             parts: grads,
             result: GradientsParams::new(),
@@ -201,7 +201,7 @@ where
     }
 }
 
-/// The Euclidean norm of all gradients together, `[1]`, on the device of the module; zero if there are none.
+/// The Euclidean norm of all gradients, `[1]`, on the module's device; zero if there are none.
 pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     grads: &GradientsParams,
@@ -214,8 +214,8 @@ pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     }
 }
 
-/// Scales all gradients together so that their Euclidean norm is at most `max_norm`. Their norm is read
-/// back from the device.
+/// Scales all gradients so that their global Euclidean norm is at most `max_norm`. The norm is read back from the
+/// device.
 pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     grads: GradientsParams,
@@ -225,7 +225,7 @@ pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     scaled_down::<B, M>(module, grads, norm.elem(), max_norm)
 }
 
-/// Scales gradients whose Euclidean norm is `norm` to at most `max_norm`.
+/// Scales gradients with Euclidean norm `norm` to at most `max_norm`.
 pub(crate) fn scaled_down<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     grads: GradientsParams,
@@ -244,7 +244,7 @@ pub(crate) fn scaled_down<B: AutodiffBackend, M: AutodiffModule<B>>(
     scaled.result
 }
 
-/// Adds up the squares of every parameter's gradient.
+/// Sums the squares of all gradients.
 struct SumOfSquares<'a, I: Backend> {
     grads: &'a GradientsParams,
     sum: Option<Tensor<I, 1>>,
@@ -262,7 +262,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for SumOfSquares<'_, B::InnerBackend> 
     }
 }
 
-/// Multiplies every parameter's gradient by the same number.
+/// Multiplies every gradient by one factor.
 struct Scaled {
     grads: GradientsParams,
     scale: f64,
@@ -277,7 +277,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Scaled {
     }
 }
 
-/// Adds up each parameter's gradients from several devices.
+/// Sums each parameter's gradients over several devices.
 struct Gathered {
     parts: MultiGradientsParams,
     result: GradientsParams,
@@ -306,7 +306,7 @@ mod tests {
     const WEIGHT: [f32; 2] = [0.5, -2.0];
     const BIAS: [f32; 2] = [0.25, 1.0];
 
-    /// A matrix of one row, and a bias.
+    /// A matrix with one row, and a bias.
     fn linear() -> Linear<Tracked> {
         let device = Default::default();
         Linear {
@@ -327,8 +327,8 @@ mod tests {
         param.val().into_data().iter().collect()
     }
 
-    /// AdamW in double precision, as PyTorch's documentation has it: a parameter after steps of the given
-    /// rates and gradients.
+    /// AdamW in double precision, as in PyTorch's documentation: a parameter after steps with the given rates and
+    /// gradients.
     fn adam_w(mut parameter: f64, decay: f64, steps: &[(f64, f64)]) -> f64 {
         let (beta_1, beta_2) = (0.9_f64, 0.98_f64);
         let (mut first, mut second) = (0.0_f64, 0.0_f64);
@@ -381,12 +381,12 @@ mod tests {
         grads
     }
 
-    /// Burn's SGD without momentum: a step of rate 1 subtracts the gradient.
+    /// Burn's SGD without momentum: a step with rate 1 subtracts the gradient.
     #[test]
     fn any_optimizer_steps_by_clipped_gradients() {
         let sgd = SgdConfig::new().init::<Tracked, Linear<Tracked>>();
         let linear = linear();
-        // Their norm is √(2 (9 + 16)) = √50; clipped to √2, a fifth of it.
+        // Their norm is √(2 (9 + 16)) = √50; clipping to √2 divides by five.
         let grads = gradients(&linear, [3.0, -4.0]);
         let mut clipped = Clipped::new(sgd.clone(), Some(2.0_f64.sqrt()));
         let stepped = clipped.step(1.0, linear.clone(), grads);

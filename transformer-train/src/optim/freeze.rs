@@ -1,4 +1,4 @@
-//! Frozen parameters, by patterns of their names.
+//! Frozen parameters, selected by patterns of their names.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
@@ -7,16 +7,16 @@ use thiserror::Error;
 
 use crate::metrics::levenshtein;
 
-/// Names in the message of a pattern that matches none.
+/// Number of suggestions in the error for a pattern without a match.
 const NEAR: usize = 3;
 
-/// Freezes the parameters of a module whose names match one of the patterns, and returns the module and the names
-/// of those parameters, in the module's order. [`Trainer`](crate::Trainer) does not change them, and neither does
-/// resuming.
+/// Freezes the parameters of a module whose names match one of the patterns. Returns the module and the names of
+/// these parameters, in the module's order. Neither training by [`Trainer`](crate::Trainer) nor resuming changes
+/// them.
 ///
 /// Names are those of the tensors in `model.safetensors`, such as `encoder.layers.0.feed_forward.inner.weight`. In
-/// a pattern, `*` stands for any characters, dots among them, or for none: `encoder.*`, `*.bias`, `*embedding*`.
-/// A tied matrix has one name, that of the module that holds it.
+/// a pattern, `*` matches any characters, including dots, or none: `encoder.*`, `*.bias`, `*embedding*`. A tied
+/// matrix has one name, given by the module that owns it.
 ///
 /// ```
 /// use burn_autodiff::Autodiff;
@@ -38,7 +38,7 @@ const NEAR: usize = 3;
 /// ```
 ///
 /// # Errors
-/// When a pattern matches no parameter, or the patterns leave none to train.
+/// When a pattern matches no parameter, or the patterns match all parameters.
 pub fn freeze<B: AutodiffBackend, M: Module<B>>(
     module: M,
     patterns: &[impl AsRef<str>],
@@ -53,9 +53,9 @@ pub fn freeze<B: AutodiffBackend, M: Module<B>>(
     Ok((module, frozen))
 }
 
-/// The names that [`freeze`] freezes, of the names of all parameters of a model
-/// ([`TransformerConfig::parameter_shapes`](transformer_core::TransformerConfig::parameter_shapes)), in their order:
-/// patterns can be checked before there is a model.
+/// The names that [`freeze`] freezes among the names of all parameters of a model
+/// ([`TransformerConfig::parameter_shapes`](transformer_core::TransformerConfig::parameter_shapes)), in the same
+/// order. This checks patterns before the model exists.
 ///
 /// # Errors
 /// As [`freeze`].
@@ -84,7 +84,7 @@ pub fn frozen_names(
     }
 }
 
-/// Patterns by which no parameters can be frozen.
+/// Why parameters cannot be frozen.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FreezeError {
@@ -93,18 +93,18 @@ pub enum FreezeError {
     NoMatch {
         /// The pattern.
         pattern: String,
-        /// Patterns and names that are similar to it, and match.
+        /// Similar patterns and names that match a parameter.
         near: Vec<String>,
     },
     /// The patterns match every parameter.
-    #[error("all {parameters} parameters are frozen; none is left to train")]
+    #[error("all {parameters} parameters are frozen; at least one must be trained")]
     NothingLeft {
         /// The number of parameters.
         parameters: usize,
     },
 }
 
-/// The names of the parameters of a module that are frozen, in the module's order.
+/// The names of a module's frozen parameters, in the module's order.
 pub(crate) fn frozen_parameters<B: AutodiffBackend, M: Module<B>>(module: &M) -> Vec<String> {
     let mut names = Names {
         only_frozen: true,
@@ -119,7 +119,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == name;
     };
-    // The part between the first star and the last, and the part after the last.
+    // The part between the first star and the last, and the part after the last star.
     let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
     let inside = name
         .strip_prefix(start)
@@ -127,7 +127,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     let Some(mut inside) = inside else {
         return false;
     };
-    // The first place of each part leaves the most for those after it.
+    // The leftmost match of each part leaves the most for later parts.
     middle.split('*').all(|part| match inside.find(part) {
         Some(at) => {
             inside = &inside[at + part.len()..];
@@ -137,7 +137,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     })
 }
 
-/// The names, and the patterns of whole modules, that are the most similar to a pattern.
+/// The names, and the patterns for whole modules, that are most similar to a pattern.
 fn near(pattern: &str, names: &[String]) -> Vec<String> {
     let mut candidates = names.to_vec();
     for name in names {
@@ -148,7 +148,7 @@ fn near(pattern: &str, names: &[String]) -> Vec<String> {
     candidates.dedup();
     let characters = |text: &str| text.chars().collect::<Vec<_>>();
     let pattern = characters(pattern);
-    // Stable: of those that are equally far, the first by name.
+    // Stable: equally distant candidates are sorted by name.
     candidates.sort_by_key(|candidate| levenshtein(&pattern, &characters(candidate)));
     candidates.truncate(NEAR);
     candidates
@@ -178,7 +178,7 @@ impl<B: Backend> ModuleVisitor<B> for Names {
     }
 }
 
-/// Freezes the parameters of these names.
+/// Freezes the parameters with these names.
 struct Freezing<'a> {
     path: Vec<String>,
     frozen: &'a [String],
@@ -229,7 +229,7 @@ mod tests {
             ("", "a"),
             ("a.*", "b.a.c"),
             ("*.c", "a.cd"),
-            // One `b` cannot be both.
+            // One `b` cannot match both.
             ("a*b*b", "a.b"),
             ("ab*b", "ab"),
             ("*ab*ab*", "abxb"),

@@ -1,4 +1,4 @@
-//! Optimizer, schedule, and which parameters they change (§5.3).
+//! Optimizer and schedule (§5.3), and frozen parameters.
 
 pub(crate) mod adam;
 pub(crate) mod freeze;

@@ -1,5 +1,6 @@
-//! The file of Adam's moments, checked before Burn reads it: its reader panics on names that are none, and on
-//! tensors of another shape than their numbers have, and Adam on moments of another shape than their parameter has.
+//! Validates the file of Adam's moments before Burn reads it. Burn's reader panics on malformed names and on
+//! tensors whose data does not fit their shape, and Adam panics on moments whose shape differs from their
+//! parameter's.
 //!
 //! ```text
 //! item: { a parameter's id: { V1: { Rank2: { momentum: { time, moment_1: { bytes, shape, dtype }, moment_2, max_moment_2 } } } } }
@@ -18,11 +19,11 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use crate::optim::adam::AdamRecord;
 
-/// Checks the moments of a module's parameters, which are numbered in their order, after this number of updates. The
-/// file of an optimizer that has others than [`Adam`](crate::optim::Adam) is Burn's alone.
+/// Checks the moments of a module's parameters, which are numbered in order, after this number of updates. The
+/// file of an optimizer with other state than [`Adam`](crate::optim::Adam)'s is not checked.
 ///
 /// # Errors
-/// The problem with the file, in words.
+/// Describes the problem with the file.
 pub(crate) fn check<B, M, O>(file: &[u8], module: &M, updates: usize) -> Result<(), String>
 where
     B: AutodiffBackend,
@@ -37,7 +38,7 @@ where
     Module::<B>::visit(module, &mut shapes);
     for (id, Version::V1(states)) in &file.item {
         let Some(shape) = shapes.by_id.get(id) else {
-            return Err(format!("moments of a parameter `{id}`, which there is not"));
+            return Err(format!("moments of an unknown parameter `{id}`"));
         };
         for (rank, AdamState { momentum }) in states {
             let Momentum {
@@ -47,7 +48,7 @@ where
                 max_moment_2,
             } = momentum;
             if *time > updates as u64 {
-                return Err(format!("{time} steps of a parameter in {updates} updates"));
+                return Err(format!("{time} parameter steps after {updates} updates"));
             }
             let moments = [Some(moment_1), Some(moment_2), max_moment_2.as_ref()];
             for moment in moments.into_iter().flatten() {
@@ -58,7 +59,7 @@ where
     Ok(())
 }
 
-/// The shapes of parameters, by their ids as [`number_parameters`](crate::run::checkpoints::number_parameters) gives them.
+/// The shapes of parameters, by the ids of [`number_parameters`](crate::run::checkpoints::number_parameters).
 #[derive(Default)]
 struct Shapes {
     by_id: HashMap<String, Vec<usize>>,
@@ -80,7 +81,7 @@ struct File {
 
 #[derive(Deserialize)]
 enum Version {
-    /// One state, by `Rank` and the number of dimensions.
+    /// One state, by `Rank` followed by the number of dimensions.
     V1(HashMap<String, AdamState>),
 }
 
@@ -114,13 +115,13 @@ impl Moment {
         if shape != parameter || rank != format!("Rank{}", parameter.len()) {
             let dimensions = rank.trim_start_matches("Rank");
             return Err(format!(
-                "a moment {shape:?} of {dimensions} dimensions for a parameter {parameter:?}"
+                "a moment of shape {shape:?} and rank {dimensions} for a parameter of shape {parameter:?}"
             ));
         }
         let numbers: usize = parameter.iter().product();
         if *dtype != DType::F32 || bytes.0 != numbers * size_of::<f32>() {
             return Err(format!(
-                "a moment {shape:?} of {} bytes, of type {}",
+                "a moment of shape {shape:?} has {} bytes of type {}",
                 bytes.0,
                 dtype.name()
             ));
@@ -129,7 +130,7 @@ impl Moment {
     }
 }
 
-/// A number of bytes, which are not kept.
+/// The number of bytes, which are not kept.
 struct Bytes(usize);
 
 impl<'de> Deserialize<'de> for Bytes {

@@ -5,38 +5,38 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::container::TensorContainer;
 
-/// A model of averaged weights. After the `n`-th update that was not skipped, with `w` for the trained weights
-/// and `e` for their average, which begins as the first weights:
+/// The averaged weights of a model. After the `n`-th update that was not skipped, with the trained weights `w` and
+/// the average `e`, which starts at the initial weights:
 ///
 /// `e ← d e + (1 - d) w`, with `d = min(decay, (1 + n) / (10 + n))`.
 ///
-/// The smaller `d` of the first updates is TensorFlow's and Marian's. Without it, the first weights, which are
-/// random, would dominate the average for `1 / (1 - decay)` updates and more, and with it the first
-/// validations.
+/// The smaller `d` of the first updates follows TensorFlow and Marian. Without it, the random initial weights
+/// would dominate the average, and the first validations, for `1 / (1 - decay)` updates or more.
 pub(crate) struct MovingAverage<M> {
     decay: f64,
     model: M,
 }
 
 impl<M> MovingAverage<M> {
-    /// An average that is `model` now.
+    /// An average that starts at `model`.
     pub fn new(decay: f64, model: M) -> Self {
         Self { decay, model }
     }
 
-    /// The model of averaged weights.
+    /// The model with the averaged weights.
     pub fn model(&self) -> &M {
         &self.model
     }
 
-    /// The model of averaged weights.
+    /// The model with the averaged weights.
     pub fn into_model(self) -> M {
         self.model
     }
 
-    /// The average after an update of `trained`, the `n`-th that was not skipped.
+    /// The average after the `n`-th update of `trained` that was not skipped.
     ///
-    /// Its parameters have the ids of the average's. Frozen ones do not change, nor do tensors of integers.
+    /// The parameters of `trained` have the ids of the average's. Frozen parameters and integer tensors do not
+    /// change.
     pub fn next<B, T>(self, trained: &T, n: usize) -> Self
     where
         B: AutodiffBackend,
@@ -56,13 +56,13 @@ impl<M> MovingAverage<M> {
     }
 }
 
-/// The decay of the `n`-th update.
+/// The decay in the `n`-th update.
 fn decay(limit: f64, n: usize) -> f64 {
     let n = n as f64;
     limit.min((1.0 + n) / (10.0 + n))
 }
 
-/// Every parameter that is trained, without gradients, by its id.
+/// Every trained parameter, without gradients, by id.
 struct Weights(TensorContainer<ParamId>);
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Weights {
@@ -75,8 +75,8 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Weights {
     }
 }
 
-/// Moves each parameter by a part of its distance to the weight with the same id. This is the formula above:
-/// `e + (1 - d) (w - e)` leaves a weight that does not change as it is, to the last bit.
+/// Moves each parameter by a fraction of its distance to the weight with the same id. This is the formula above;
+/// written as `e + (1 - d) (w - e)`, it keeps an unchanged weight exact to the last bit.
 struct Towards {
     weights: TensorContainer<ParamId>,
     rate: f64,

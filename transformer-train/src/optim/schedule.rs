@@ -1,4 +1,4 @@
-//! Schedules of the learning rate (§5.3): the rate as a function of the update.
+//! Learning-rate schedules (§5.3): the rate as a function of the update.
 
 use std::f64::consts::PI;
 
@@ -8,7 +8,7 @@ use burn::tensor::backend::Backend;
 use crate::config::{Schedule, TrainingConfig};
 use crate::error::TrainError;
 
-/// The learning rate of each update: a function of the update, the configuration and the model's width.
+/// The learning rate of each update, computed from the configuration and the model's width.
 ///
 /// ```
 /// use transformer_train::TrainingConfig;
@@ -32,14 +32,14 @@ use crate::error::TrainError;
 pub struct RateSchedule {
     schedule: Schedule,
     peak: f64,
-    /// `peak · √warmup`, in the paper `1 / √d_model`.
+    /// `peak · √warmup`; in the paper, `1 / √d_model`.
     scale: f64,
     warmup: f64,
-    /// The updates that the run continues.
+    /// Updates of the schedule before this run.
     start: usize,
-    /// The last update, with those that the run continues.
+    /// The last update, including those before this run.
     last: f64,
-    /// The updates of the run whose rates [`LrScheduler::step`] has returned.
+    /// Number of the run's updates whose rates [`LrScheduler::step`] has returned.
     made: usize,
 }
 
@@ -70,10 +70,10 @@ impl RateSchedule {
         }
     }
 
-    /// The schedule of a run of a model, before its first update.
+    /// The schedule for a model of this width, before the first update.
     ///
     /// # Errors
-    /// When the peak is the paper's, and the model has no width to compute it from.
+    /// When the peak is the paper's and the model has no width.
     pub(crate) fn of(config: &TrainingConfig, width: Option<usize>) -> Result<Self, TrainError> {
         match (width, config.peak_rate) {
             (Some(width), _) => Ok(Self::new(config, width)),
@@ -83,12 +83,12 @@ impl RateSchedule {
         }
     }
 
-    /// The rate of an update of the run, counted from 1. A rate that has fallen to zero stays there.
+    /// The rate of an update of the run, counted from 1. A rate that has decayed to zero stays zero.
     pub fn rate(&self, update: usize) -> f64 {
         let s = self.start.saturating_add(update) as f64;
         match self.schedule {
-            // Rise and fall by the paper's formula, operation by operation as Burn computes it: runs of
-            // earlier versions are resumed with the same bits.
+            // Warm-up and decay by the paper's formula, in Burn's order of operations: runs of earlier versions
+            // are resumed bit for bit.
             Schedule::Noam => self.scale * s.powf(-0.5).min(s * self.warmup.powf(-1.5)),
             _ if s <= self.warmup => self.peak * s / self.warmup,
             Schedule::Linear => self.peak * (1.0 - self.decayed(s)),
@@ -97,7 +97,7 @@ impl RateSchedule {
         }
     }
 
-    /// The part of the updates after the warm-up that ends with `s`: 1 at the last update.
+    /// The fraction of the updates after the warm-up that ends with `s`: 1 at the last update.
     fn decayed(&self, s: f64) -> f64 {
         ((s - self.warmup) / (self.last - self.warmup)).min(1.0)
     }
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Earlier versions used Burn's.
+    /// Earlier versions used Burn's schedule.
     #[test]
     fn the_paper_s_rates_are_burn_s_bit_for_bit() {
         for (factor, warmup, d_model) in [(1.0, 4, 8), (0.3, 4000, 512), (2.0, 7, 100)] {
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// At the first update, in the warm-up, at its end, between, and at the last update.
+    /// At the first update, during the warm-up, at its end, later, and at the last update.
     #[test]
     fn each_schedule_rises_to_the_peak_and_goes_its_way() {
         let updates = [1, 2, 4, 6, 8, 12];
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// The rates of a run that continues another's are those of one longer run.
+    /// The rates of a run that continues another equal those of one longer run.
     #[test]
     fn a_run_that_continues_a_schedule_has_its_rates() {
         for name in ALL {

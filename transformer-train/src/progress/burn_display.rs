@@ -1,4 +1,4 @@
-//! Burn's displays of a run: its TUI, or a renderer that a user has made.
+//! Burn's displays of a run: its TUI, or a renderer of the user's.
 
 use std::iter;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const RATE: &str = "Learning Rate";
 const NORM: &str = "Gradient norm";
 const SKIPPED: &str = "Skipped updates";
 
-/// The names that a display has, with this number of sample outputs, beside those of a validation's numbers.
+/// The names that a display uses, with this number of sample outputs, besides the validation metrics.
 pub(crate) fn displayed_names(samples: usize) -> impl Iterator<Item = String> {
     let own = [LOSS, PERPLEXITY, ACCURACY, SPEED, RATE, NORM, SKIPPED];
     own.map(str::to_owned)
@@ -37,15 +37,15 @@ fn sample_name(index: usize) -> String {
     format!("Sample {}", index + 1)
 }
 
-/// Passes the numbers of each update and of each validation to a renderer of Burn's, those that are not finite left
-/// out. What a renderer calls an epoch is the interval between two validations.
+/// Passes the metrics of each update and each validation to a Burn renderer, except values that are not finite. A
+/// renderer's epoch is the interval between two validations.
 pub(crate) struct BurnDisplay {
     renderer: Box<dyn MetricsRenderer>,
-    /// The names of the numbers of a validation.
+    /// The names of the validation metrics.
     numbers: Vec<String>,
-    /// The sample outputs of a validation.
+    /// Number of sample outputs per validation.
     samples: usize,
-    /// From the run's start.
+    /// Set when the run starts.
     updates: usize,
     validate_every: usize,
 }
@@ -70,7 +70,7 @@ impl BurnDisplay {
         });
     }
 
-    /// Progress within the interval of an update, and of the intervals.
+    /// Progress within the interval of an update, and over the intervals.
     fn progress(&self, update: usize) -> TrainingProgress {
         let done = update.saturating_sub(1);
         let interval = done / self.validate_every;
@@ -197,14 +197,14 @@ fn text(name: &str, shown: String, saved: String) -> MetricState {
     MetricState::Generic(MetricEntry::new(id(name), entry))
 }
 
-/// A number and its text, if it can be plotted.
+/// A value with its text, if it can be plotted.
 fn numeric(name: &str, value: f64, shown: String) -> Option<MetricState> {
     let entry = MetricEntry::new(id(name), SerializedEntry::new(shown, value.to_string()));
     let state = MetricState::Numeric(entry, NumericEntry::Value(value));
     value.is_finite().then_some(state)
 }
 
-/// The lines of a renderer's status.
+/// The progress lines for a renderer.
 fn indicators(progress: &TrainingProgress) -> Vec<ProgressType> {
     let detailed = |tag: &str, progress: &Progress| ProgressType::Detailed {
         tag: tag.to_owned(),

@@ -13,22 +13,22 @@ use crate::progress::log_file::LogFile;
 use crate::progress::observer::{RunObserver, RunStart, TrainingPoint};
 use crate::validation::{AverageOutcome, Validation};
 
-/// The file of a run's log, in its directory.
+/// File name of a run's log, in its directory.
 pub const LOG_FILE: &str = "log.jsonl";
 
-/// Logs a run as JSON lines: an object for each point of training, whose `event` is `training`, for each
-/// validation, whose `event` is `validation`, and for the mean of the last checkpoints, whose `event` is `average`.
-/// The other keys are the fields of [`TrainingPoint`], of [`Validation`] and of [`AverageOutcome`]. NaN and
-/// infinity, for which JSON has no number, are `null`.
+/// Logs a run as JSON lines: one object per point of training (its `event` is `training`), per validation
+/// (`validation`), and for the average of the last checkpoints (`average`). The other keys are the fields of
+/// [`TrainingPoint`], [`Validation`] and [`AverageOutcome`]. NaN and infinity, which JSON cannot represent, are
+/// `null`.
 ///
-/// A line is in the file as soon as it is written; where the disk is full, it waits for the next one. A run that is
-/// resumed cuts off the lines after its checkpoint, also one that a killed process left half-written, and goes on
-/// there: each update is in one line. Validations and averages of the run that the log lacks, because it was
-/// switched on later, are added first.
+/// Each line is written to the file at once; while the disk is full, it waits for the next one. A resumed run
+/// truncates the log after its checkpoint, including a line that a killed process left incomplete, and continues
+/// there, so that each update is in one line. Validations and averages of the run that the log lacks, because it
+/// was enabled later, are added first.
 #[derive(Debug)]
 pub struct JsonLog {
     path: PathBuf,
-    /// From the run's start.
+    /// Set when the run starts.
     file: Option<LogFile>,
 }
 
@@ -41,7 +41,7 @@ impl JsonLog {
         }
     }
 
-    /// The file, in which the log goes on after `kept` bytes.
+    /// Opens the file, in which the log continues after `kept` bytes.
     fn open(&self, kept: u64) -> io::Result<File> {
         let mut options = File::options();
         let options = options.create(true).truncate(false).write(true);
@@ -55,7 +55,7 @@ impl JsonLog {
         if let Some(file) = &mut self.file {
             let mut bytes = serde_json::to_vec(line)?;
             bytes.push(b'\n');
-            // Whole lines at a time, so that a reader finds no half of one.
+            // Whole lines at a time, so that a reader never sees an incomplete one.
             file.write(&bytes)?;
         }
         Ok(())
@@ -68,7 +68,7 @@ impl RunObserver for JsonLog {
         let file = self.open(kept.bytes).map_err(TrainError::io(&self.path))?;
         self.file = Some(LogFile::new(self.path.clone(), file, kept.bytes));
         let mut missing = kept.missing(start);
-        // An average comes after the validation of its update.
+        // An average follows the validation of its update.
         missing.sort_by_key(|(update, _)| *update);
         missing.iter().try_for_each(|(_, line)| self.write(line))?;
         self.on_end()
@@ -86,7 +86,7 @@ impl RunObserver for JsonLog {
         self.write(&Line::Average(Cow::Borrowed(average)))
     }
 
-    /// Writes the waiting lines.
+    /// Writes the pending lines.
     fn on_end(&mut self) -> Result<(), ObserverError> {
         match &mut self.file {
             Some(file) => Ok(file.write_waiting()?),
@@ -97,7 +97,7 @@ impl RunObserver for JsonLog {
 
 /// The log of a run, read from its directory.
 ///
-/// Where the process was killed, the log can be ahead of the newest checkpoint.
+/// If the process was killed, the log may be ahead of the newest checkpoint.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct RunLog {
@@ -105,16 +105,16 @@ pub struct RunLog {
     pub points: Vec<TrainingPoint>,
     /// The validations, in order.
     pub validations: Vec<Validation>,
-    /// The averages of checkpoints that were made where the run ended, in order.
+    /// The averages of checkpoints made at the ends of the run, in order.
     pub averages: Vec<AverageOutcome>,
 }
 
 impl RunLog {
-    /// Reads `log.jsonl` in the directory of a run; `None` where there is no such file. A last line that is
-    /// not whole is left out.
+    /// Reads `log.jsonl` in the directory of a run; `None` if there is no such file. An incomplete last line is
+    /// ignored.
     ///
     /// # Errors
-    /// When the file cannot be read, or has a line that is not one of a log.
+    /// When the file cannot be read, or contains an invalid line.
     pub fn load(directory: impl AsRef<Path>) -> Result<Option<Self>, TrainError> {
         let path = directory.as_ref().join(LOG_FILE);
         if !path.exists() {
@@ -141,7 +141,7 @@ enum Line<'a> {
     Average(Cow<'a, AverageOutcome>),
 }
 
-/// The whole lines of a log, each with the bytes to its end; none where there is no file.
+/// The complete lines of a log, each with the position of its end; none if there is no file.
 fn read(path: &Path) -> Result<Vec<(Line<'static>, u64)>, TrainError> {
     let bytes = match files::read(path) {
         Ok(bytes) => bytes,
@@ -156,7 +156,7 @@ fn read(path: &Path) -> Result<Vec<(Line<'static>, u64)>, TrainError> {
         end += line.len() as u64;
         let parsed = serde_json::from_slice(line).map_err(|error| {
             let problem = error.to_string();
-            // Its own position is that in the line.
+            // serde's own position is within the line.
             let problem = problem.split(" at line ").next().unwrap_or_default();
             TrainError::Damaged {
                 path: path.to_owned(),
@@ -168,13 +168,13 @@ fn read(path: &Path) -> Result<Vec<(Line<'static>, u64)>, TrainError> {
     Ok(lines)
 }
 
-/// The part of a log that a run goes on from.
+/// The part of a log that a resumed run keeps.
 #[derive(Default)]
 struct Kept {
     bytes: u64,
-    /// The update of the last validation in it.
+    /// The update of its last validation.
     validated: usize,
-    /// The updates of the averages in it.
+    /// The updates of its averages.
     averaged: Vec<usize>,
 }
 
@@ -186,7 +186,7 @@ impl Kept {
         for (line, end) in read(path)? {
             match line {
                 Line::Training(point) if point.update <= start.update => {}
-                // A checkpoint can stand between an update and its validation.
+                // A checkpoint can come between an update and its validation.
                 Line::Validation(validation) if validation.update <= validated => {
                     kept.validated = validation.update;
                 }
@@ -200,7 +200,7 @@ impl Kept {
         Ok(kept)
     }
 
-    /// The lines of the run that it lacks, each with its update.
+    /// The lines of the run that are missing from it, each with its update.
     fn missing<'a>(&self, start: &RunStart<'a>) -> Vec<(usize, Line<'a>)> {
         let validations = start.validations.iter().map(|validation| {
             let line = Line::Validation(Cow::Borrowed(validation));
@@ -216,7 +216,7 @@ impl Kept {
     }
 }
 
-/// Whether the run's record has an average of the log.
+/// Whether an average of the log is in the run's record.
 fn is_recorded(average: &AverageOutcome, start: &RunStart<'_>) -> bool {
     let mut recorded = start.averages.iter();
     recorded.any(|recorded| recorded.is_of(average.validation.update, &average.checkpoints))

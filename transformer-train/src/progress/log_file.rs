@@ -1,4 +1,4 @@
-//! A file that a log writes into.
+//! A file to which a log is written.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -6,18 +6,18 @@ use std::path::PathBuf;
 
 use crate::error::TrainError;
 
-/// An open file, its path, and the records for which the disk had no space.
+/// An open file, its path, and the records that did not fit on the disk.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
-    /// Bytes of the file, all of whole records.
+    /// Length of the file in bytes, all of complete records.
     end: u64,
     waiting: Vec<u8>,
 }
 
 impl LogFile {
-    /// A file that is open at `path`, in which the log goes on after `end` bytes.
+    /// The open file at `path`, in which the log continues after `end` bytes.
     pub fn new(path: PathBuf, file: File, end: u64) -> Self {
         Self {
             path,
@@ -27,11 +27,11 @@ impl LogFile {
         }
     }
 
-    /// Appends a record. While the disk is full, it waits for the next one.
+    /// Appends a record. While the disk is full, the record waits for the next one.
     ///
     /// # Errors
-    /// When it cannot be written for another reason, or there is no file at the path any more: records would be lost
-    /// with the open one.
+    /// When it cannot be written for another reason, or when there is no longer a file at the path: records in the
+    /// open one would be lost.
     pub fn write(&mut self, record: &[u8]) -> Result<(), TrainError> {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         self.waiting.extend_from_slice(record);
@@ -41,7 +41,7 @@ impl LogFile {
         }
     }
 
-    /// Writes the records that wait.
+    /// Writes the pending records.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -56,7 +56,7 @@ impl LogFile {
         fs::metadata(&self.path)?;
         let begun = self.file.seek(SeekFrom::Start(self.end));
         if let Err(error) = begun.and_then(|_| self.file.write_all(&self.waiting)) {
-            // The half of a record. One that stays is overwritten by the next attempt.
+            // Removes an incomplete record. If that fails, the next attempt overwrites it.
             let _ = self.file.set_len(self.end);
             return Err(error);
         }

@@ -1,5 +1,5 @@
-//! Displays and logs of a run: Burn's TUI in a terminal, plain lines elsewhere; JSON lines and TensorBoard's
-//! event files; and the observers by which a user adds others.
+//! Displays and logs of a run: Burn's TUI in a terminal, plain lines elsewhere; JSON lines and TensorBoard event
+//! files; and the interface for further observers.
 
 mod burn_display;
 mod json_log;
@@ -30,8 +30,7 @@ pub(crate) use watch::{Watch, Watching};
 /// How a run shows its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProgressDisplay {
-    /// Burn's TUI where standard output is a terminal and the feature `tui` is on, plain lines
-    /// otherwise.
+    /// Burn's TUI if standard output is a terminal and the feature `tui` is on, otherwise plain lines.
     #[default]
     Auto,
     /// Plain lines.
@@ -46,9 +45,9 @@ impl ProgressDisplay {
         self == Self::Auto && std::io::stdout().is_terminal()
     }
 
-    /// The observer that shows a run, if anything does: one that `interrupter` ends, whose first `intervals` between
-    /// validations were made before, and whose validations have these numbers and samples.
-    #[cfg_attr(not(feature = "tui"), expect(unused_variables, reason = "the TUI's"))]
+    /// The observer that displays a run, if any: `interrupter` ends the run, the first `intervals` between
+    /// validations were made before, and validations have these metrics and samples.
+    #[cfg_attr(not(feature = "tui"), expect(unused_variables, reason = "TUI only"))]
     pub(crate) fn observer(
         self,
         interrupter: &Interrupter,

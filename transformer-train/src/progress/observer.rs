@@ -1,4 +1,4 @@
-//! Observers of a run, and the numbers that they are given.
+//! Observers of a run, and the metrics that they receive.
 
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use crate::config::TrainingConfig;
 use crate::error::ObserverError;
 use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
 
-/// Receives the numbers of a run as it goes, by [`Trainer::observer`](crate::Trainer::observer): to log them, to
-/// show them, to send them somewhere.
+/// Receives the metrics of a run in progress, to log, display or send them
+/// ([`Trainer::observer`](crate::Trainer::observer)).
 ///
-/// Every method does nothing unless it is implemented. An observer cannot change or end a run: one that fails
-/// once the run has started is not called again, the others are, and its error is in
+/// The default of every method does nothing. An observer cannot change or end a run: one that fails after the
+/// start is not called again, the others are, and its error is in
 /// [`Trained::observer_errors`](crate::Trained::observer_errors).
 ///
 /// ```
@@ -32,19 +32,19 @@ use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
 /// }
 /// ```
 pub trait RunObserver {
-    /// Before the first update, of a new run or of one that is resumed. Earlier observations of a resumed run after
-    /// [`RunStart::update`] are superseded: those updates are made again.
+    /// Called before the first update of a new or resumed run. In a resumed run, earlier observations after
+    /// [`RunStart::update`] are superseded: those updates are repeated.
     ///
     /// # Errors
-    /// An error ends the run, before anything is lost ([`TrainError::Observer`](crate::TrainError::Observer)).
+    /// An error ends the run before anything is lost ([`TrainError::Observer`](crate::TrainError::Observer)).
     fn on_start(&mut self, start: &RunStart<'_>) -> Result<(), ObserverError> {
         let _ = start;
         Ok(())
     }
 
-    /// After the first update; then after every [`Trainer::observe_every`](crate::Trainer::observe_every) updates,
-    /// after half a minute without a point, before a validation and before a checkpoint. Each update is part of one
-    /// point.
+    /// Called after the first update; then every [`Trainer::observe_every`](crate::Trainer::observe_every)
+    /// updates, after half a minute without a point, before a validation and before a checkpoint. Each update
+    /// belongs to one point.
     ///
     /// # Errors
     /// The observer is not called again.
@@ -53,9 +53,9 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// After each update, for a display: `update` has its own numbers, NaN where it was skipped, and `interval` those of
-    /// all updates since the last validation or the start. A log needs no more than
-    /// [`on_training`](Self::on_training).
+    /// Called after each update, for displays: `update` has its own metrics, NaN if it was skipped, and `interval`
+    /// those of all updates since the last validation or the start. For logs, [`on_training`](Self::on_training)
+    /// is enough.
     ///
     /// # Errors
     /// The observer is not called again.
@@ -68,7 +68,7 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// At once after an update that was skipped.
+    /// Called immediately after a skipped update.
     ///
     /// # Errors
     /// The observer is not called again.
@@ -77,7 +77,7 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// After each validation, before its checkpoint.
+    /// Called after each validation, before its checkpoint.
     ///
     /// # Errors
     /// The observer is not called again.
@@ -86,7 +86,7 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// At the end of the run, after the mean of its last checkpoints was validated
+    /// Called at the end of the run, after the average of its last checkpoints was validated
     /// ([`TrainingConfig::average_last`]). That validation is not passed to
     /// [`on_validation`](Self::on_validation).
     ///
@@ -97,7 +97,7 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// At the end of the run, also of one that fails.
+    /// Called at the end of the run, even if the run fails.
     ///
     /// # Errors
     /// As for the other methods; if the run fails, this error is lost.
@@ -105,7 +105,8 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// After a validation that shows sample outputs ([`TextValidation::samples`](crate::validation::TextValidation::samples)).
+    /// Called after a validation that shows sample outputs
+    /// ([`TextValidation::samples`](crate::validation::TextValidation::samples)).
     ///
     /// # Errors
     /// The observer is not called again.
@@ -115,36 +116,36 @@ pub trait RunObserver {
     }
 }
 
-/// Where a run begins or goes on.
+/// The state in which a run starts or resumes.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RunStart<'a> {
-    /// Updates made before, skipped ones included; 0 in a new run.
+    /// Number of earlier updates, including skipped ones; 0 in a new run.
     pub update: usize,
-    /// Seconds spent training before, validation and saving left out.
+    /// Seconds spent training before, excluding validation and saving.
     pub seconds: f64,
-    /// The validations before, in order.
+    /// The earlier validations, in order.
     pub validations: &'a [Validation],
-    /// The averages of checkpoints that were made before, where the run had ended, in order.
+    /// The earlier averages of checkpoints, made at the ends of the run, in order.
     pub averages: &'a [AverageOutcome],
     /// How the model is trained.
     pub config: &'a TrainingConfig,
-    /// When the run ends, however many updates it has made; `None` without such a limit.
+    /// When the run ends, regardless of its updates; `None` without such a limit.
     pub deadline: Option<Instant>,
 }
 
-/// The training since the point before: means over the tokens of its updates, those that were skipped left out.
-/// Where all were, the means are NaN, which JSON writes as `null`.
+/// The training since the previous point: means over the tokens of its updates, excluding skipped ones. If all
+/// were skipped, the means are NaN, which JSON represents as `null`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TrainingPoint {
     /// The last update of the point, from 1.
     pub update: usize,
-    /// Updates that it is about, skipped ones included.
+    /// Number of its updates, including skipped ones.
     pub updates: usize,
-    /// Updates that the run has skipped so far.
+    /// Total number of updates skipped so far.
     pub skipped: usize,
-    /// Seconds of the run spent training so far, validation and saving left out.
+    /// Seconds spent training so far, excluding validation and saving.
     pub seconds: f64,
     /// Target tokens trained on.
     pub tokens: u64,
@@ -154,20 +155,20 @@ pub struct TrainingPoint {
     /// `exp` of the negative log-likelihood per token, without smoothing.
     #[serde(deserialize_with = "null_is_nan")]
     pub perplexity: f64,
-    /// Share of the labels that were the model's first choice, in percent.
+    /// Fraction of labels that the model predicted, in percent.
     #[serde(deserialize_with = "null_is_nan")]
     pub accuracy: f64,
     /// The learning rate of the last update.
     pub learning_rate: f64,
-    /// Target tokens trained on per second, padding not counted.
+    /// Target tokens trained on per second, without padding.
     #[serde(deserialize_with = "null_is_nan")]
     pub tokens_per_second: f64,
-    /// The Euclidean norm of an update's gradients together, before clipping: the mean over the updates.
+    /// The Euclidean norm of all gradients of an update, before clipping: the mean over the updates.
     #[serde(deserialize_with = "null_is_nan")]
     pub gradient_norm: f64,
 }
 
-/// An update that was skipped, because its loss or its gradients are not finite.
+/// An update that was skipped because its loss or gradients were not finite.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct SkippedUpdate {
@@ -175,6 +176,6 @@ pub struct SkippedUpdate {
     pub update: usize,
     /// Its label-smoothed loss, in nats per token.
     pub loss: f64,
-    /// The Euclidean norm of its gradients together.
+    /// The Euclidean norm of all its gradients.
     pub gradient_norm: f64,
 }

@@ -9,19 +9,19 @@ use crate::progress::observer::{RunObserver, RunStart, SkippedUpdate, TrainingPo
 use crate::progress::time_left::{RunClock, shown};
 use crate::validation::{SampleOutput, Validation};
 
-/// A line for each point of training, for each validation and for each update that is skipped; after that of a
-/// validation, three for each of its sample outputs.
+/// Writes a line for each point of training, each validation and each skipped update, and three lines for each
+/// sample output of a validation.
 ///
-/// Lines have the update, the time since the run was started or resumed, an estimate of the time left, and the
-/// numbers: those that training and validation share come first. The loss is called `smoothed loss` where labels
-/// are smoothed; perplexity is without smoothing, so that it is not `exp` of that.
+/// A line has the update, the time since the run was started or resumed, an estimate of the remaining time, and
+/// the metrics, first those that training and validation share. With label smoothing, the loss is called
+/// `smoothed loss`. The perplexity is computed without smoothing, so that it is not the `exp` of that loss.
 pub struct PlainLines {
     out: Box<dyn Write>,
-    /// From the run's start.
+    /// Set when the run starts.
     run: Option<Run>,
 }
 
-/// The facts about a run that its lines need.
+/// What the lines need to know about a run.
 struct Run {
     updates: usize,
     /// The name of the loss.
@@ -30,14 +30,14 @@ struct Run {
 }
 
 impl Default for PlainLines {
-    /// Lines on standard output.
+    /// Writes to standard output.
     fn default() -> Self {
         Self::new(std::io::stdout())
     }
 }
 
 impl PlainLines {
-    /// Lines written to `out`.
+    /// Writes to `out`.
     pub fn new(out: impl Write + 'static) -> Self {
         Self {
             out: Box::new(out),
@@ -128,7 +128,7 @@ impl Run {
         format!("update {update} of {}", self.updates)
     }
 
-    /// A line as far as its times, as long for each line of the run.
+    /// Begins a line with its times, padded to the same length in the whole run.
     fn begin(&mut self, title: &str, update: usize, now: Instant) -> String {
         let width = self.title(self.updates).len();
         let elapsed = shown(self.clock.elapsed(now));
@@ -145,7 +145,7 @@ impl Run {
     }
 }
 
-/// Adds a number with its name; none that is not finite.
+/// Appends a metric, unless it is not finite.
 fn add(line: &mut String, name: &str, value: f64, shown: impl Fn(f64) -> String) {
     if value.is_finite() {
         *line += &format!("  {name} {}", shown(value));
@@ -219,7 +219,7 @@ mod tests {
              perplexity 812.30  accuracy   9.88 %  tokens/s   1234  learning rate 8.839e-5  \
              gradient norm 2.2361"
         );
-        // 450 updates in 900 seconds; 4500 are left.
+        // 450 updates in 900 seconds; 4500 remain.
         assert_eq!(
             run.validation(&validation(500), at(931)),
             "validation           elapsed   15:31  left 2:30:00  smoothed loss 2.2500  \

@@ -4,15 +4,15 @@ use burn::train::Interrupter;
 use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 
-/// Burn's TUI. Its estimate of the time left leaves out the first `intervals` between validations, made before the
-/// run was resumed.
+/// Burn's TUI. Its estimate of the remaining time ignores the first `intervals` between validations, which were
+/// made before the run was resumed.
 pub(super) fn tui(interrupter: &Interrupter, intervals: usize) -> Box<dyn MetricsRenderer> {
     let interrupter = interrupter.clone();
     Box::new(TuiMetricsRendererWrapper::new(interrupter, Some(intervals)))
 }
 
-/// Lets Ctrl-C end the run although Burn's TUI has put the terminal into raw mode, in which it would be
-/// a key press that is not read.
+/// Lets Ctrl-C end the run. Burn's TUI puts the terminal into raw mode, in which Ctrl-C would be an unread key
+/// press.
 pub(super) fn let_ctrl_c_through() {
     #[cfg(unix)]
     {
@@ -25,7 +25,7 @@ pub(super) fn let_ctrl_c_through() {
             && !modes.local_modes.contains(LocalModes::ISIG)
         {
             modes.local_modes |= LocalModes::ISIG;
-            // Without it, `q` still ends the run.
+            // If this fails, `q` still ends the run.
             let _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
         }
     }

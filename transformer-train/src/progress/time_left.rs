@@ -1,15 +1,15 @@
-//! The time that a run has taken, and an estimate of the time left.
+//! The elapsed time of a run, and an estimate of the remaining time.
 
 use std::time::{Duration, Instant};
 
 /// The clock of a run.
 pub(super) struct RunClock {
     started: Instant,
-    /// Updates after which the run ends.
+    /// Number of updates in the run.
     updates: usize,
     deadline: Option<Instant>,
-    /// The update from which the rate is measured, and when it was made. Not the first one: it also compiles
-    /// kernels, or waits for a device.
+    /// The update from which the rate is measured, and when it was made. Not the first update, which also compiles
+    /// kernels or waits for a device.
     since: Option<(usize, Instant)>,
 }
 
@@ -28,8 +28,8 @@ impl RunClock {
         now.saturating_duration_since(self.started)
     }
 
-    /// Time until the run has made all its updates at the rate so far, validations included, or until its
-    /// deadline if that comes first. `None` before there is a rate.
+    /// Time until all updates are made at the rate so far, validations included, or until the deadline, whichever
+    /// comes first. `None` before there is a rate.
     pub fn left(&mut self, update: usize, now: Instant) -> Option<Duration> {
         let (first, since) = *self.since.get_or_insert((update, now));
         let made = update.saturating_sub(first);
@@ -45,7 +45,7 @@ impl RunClock {
     }
 }
 
-/// Minutes and seconds, and hours where there are any: `1:02:03`.
+/// Minutes and seconds, and hours if any: `1:02:03`.
 pub(super) fn shown(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// The first update takes 60 seconds, and each after it 2.
+    /// The first update takes 60 seconds, and each later one 2.
     #[test]
     fn time_left_follows_the_rate_after_the_first_update() {
         let start = Instant::now();
@@ -97,9 +97,9 @@ mod tests {
         let mut clock = RunClock::new(start, 100, Some(start + seconds(90)));
         let mut left = |update, at| clock.left(update, start + seconds(at));
         assert_eq!(left(1, 10), Some(seconds(80)));
-        // 98 updates of 2 seconds are more.
+        // 98 updates of 2 seconds would take longer.
         assert_eq!(left(2, 12), Some(seconds(78)));
-        // 19 updates of half a second are less.
+        // 19 updates of half a second take less.
         assert_eq!(left(81, 50), Some(Duration::from_millis(9_500)));
         assert_eq!(left(82, 95), Some(seconds(0)));
     }

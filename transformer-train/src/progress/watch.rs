@@ -1,4 +1,4 @@
-//! The observers of a run under way: points of training are computed here, once for all of them.
+//! The observers of a run in progress. Points of training are computed here, once for all observers.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use crate::progress::observer::{RunObserver, RunStart, SkippedUpdate, TrainingPo
 use crate::progress::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
 use crate::validation::{AverageOutcome, SampleOutput, Validation};
 
-/// The longest wait for a point.
+/// Maximum time between two points.
 const POINT_WITHIN: Duration = Duration::from_secs(30);
 
-/// The observers that a run will have.
+/// The observers of a future run.
 pub(crate) struct Watching {
     pub observers: Vec<Box<dyn RunObserver>>,
-    /// Updates between two points.
+    /// Number of updates between two points.
     pub every: usize,
-    /// Whether the directory gets a log as JSON lines.
+    /// Whether to write a log as JSON lines into the directory.
     pub json: bool,
-    /// Whether the directory gets TensorBoard's event files.
+    /// Whether to write TensorBoard event files into the directory.
     pub tensorboard: bool,
 }
 
@@ -36,7 +36,7 @@ impl Default for Watching {
 }
 
 impl Watching {
-    /// Checks that there can be points.
+    /// Checks that the interval between points is valid.
     pub fn validate(&self) -> Result<(), TrainError> {
         match self.every {
             0 => Err(TrainError::Config {
@@ -48,7 +48,7 @@ impl Watching {
         }
     }
 
-    /// Starts the observers, with the logs of `directory` that were asked for, and at last the display, which takes
+    /// Starts the observers, including the enabled logs of `directory`, and finally the display, which takes over
     /// the terminal.
     pub fn start(
         self,
@@ -92,7 +92,7 @@ impl Watching {
 /// Observers, and the training since their last point.
 pub(crate) struct Watch {
     observers: Vec<Box<dyn RunObserver>>,
-    /// The errors of observers that are no longer called.
+    /// The errors of observers that failed and are no longer called.
     errors: Vec<ObserverError>,
     every: usize,
     /// The last update.
@@ -102,16 +102,16 @@ pub(crate) struct Watch {
     seconds: f64,
     /// Seconds spent training until the last update.
     updated: f64,
-    /// The training since the last validation, and the seconds spent until then.
+    /// The training since the last validation, and the training seconds before it.
     interval: (Since, f64),
     last_point: Instant,
 }
 
-/// The training since a point.
+/// The training since a point in time.
 #[derive(Default)]
 struct Since {
     updates: usize,
-    /// Updates that were not skipped, their tokens, and the sum of their gradients' norms.
+    /// Updates that were not skipped, their tokens, and the sum of their gradient norms.
     made: usize,
     statistics: Statistics,
     norms: f64,
@@ -132,7 +132,7 @@ impl Since {
         }
     }
 
-    /// The point that ends with `update`, of training between these seconds.
+    /// The point that ends with `update`; its training began and ended at these training seconds.
     fn point(&self, update: usize, began: f64, seconds: f64) -> TrainingPoint {
         let statistics = &self.statistics;
         TrainingPoint {
@@ -152,7 +152,7 @@ impl Since {
 }
 
 impl Watch {
-    /// Counts the next update. `skipped` are those that the run has skipped so far.
+    /// Counts the next update. `skipped` is the number of updates that the run has skipped so far.
     pub fn count(&mut self, item: &UpdateItem, learning_rate: f64, skipped: usize) {
         self.update += 1;
         self.since.add(item, learning_rate, skipped);
@@ -166,8 +166,7 @@ impl Watch {
         }
     }
 
-    /// Passes on the update that was counted last, and a point if one is due. `seconds` is the time that the run has
-    /// spent training.
+    /// Reports the update counted last, and a point if one is due. `seconds` is the training time of the run.
     pub fn after_update(&mut self, item: &UpdateItem, seconds: f64) {
         let Since {
             learning_rate,
@@ -190,8 +189,8 @@ impl Watch {
         }
     }
 
-    /// Passes on the training since the last point, if there was any. Before each checkpoint, so that a run
-    /// that is resumed from it begins with a new point.
+    /// Reports the training since the last point, if any. Called before each checkpoint, so that a run resumed
+    /// from it begins with a new point.
     pub fn point(&mut self, seconds: f64) {
         if self.since.updates == 0 {
             return;
@@ -202,18 +201,18 @@ impl Watch {
         self.emit(|observer| observer.on_training(&point));
     }
 
-    /// Passes on a validation and its sample outputs.
+    /// Reports a validation and its sample outputs.
     pub fn validated(&mut self, validation: &Validation, samples: &[SampleOutput]) {
         self.emit(|observer| observer.on_validation(validation));
         if !samples.is_empty() {
             self.emit(|observer| observer.on_samples(samples));
         }
         self.interval = (Since::default(), self.updated);
-        // The time of a validation is no waiting for a point.
+        // The duration of a validation does not count as time without a point.
         self.last_point = Instant::now();
     }
 
-    /// Passes on the average of the last checkpoints.
+    /// Reports the average of the last checkpoints.
     pub fn averaged(&mut self, average: &AverageOutcome) {
         self.emit(|observer| observer.on_average(average));
     }
@@ -224,7 +223,7 @@ impl Watch {
         self.errors
     }
 
-    /// Calls every observer, and leaves out those that fail.
+    /// Calls every observer, and removes those that fail.
     fn emit(&mut self, call: impl Fn(&mut dyn RunObserver) -> Result<(), ObserverError>) {
         let errors = &mut self.errors;
         self.observers
@@ -248,7 +247,7 @@ mod tests {
 
     type Seen = Rc<RefCell<Vec<TrainingPoint>>>;
 
-    /// Keeps points, and fails at the one after update `fails_at`.
+    /// Stores points, and fails at the point after update `fails_at`.
     struct Keep {
         seen: Seen,
         fails_at: usize,
@@ -280,7 +279,7 @@ mod tests {
         }
     }
 
-    /// After update 4 of a run, in second 10 of its training.
+    /// A run after update 4, with 10 seconds of training.
     fn watch(every: usize, observers: Vec<Box<dyn RunObserver>>) -> Watch {
         let watching = Watching {
             observers,
@@ -298,7 +297,7 @@ mod tests {
         watching.start(None, || None, &start).unwrap()
     }
 
-    /// Means are over all tokens of the updates that were made, however many an update has.
+    /// Means are over all tokens of the updates that were made, however many each update has.
     #[test]
     fn a_point_has_the_means_of_its_updates() {
         let (observer, seen) = keep(0);

@@ -1,4 +1,4 @@
-//! Whether all processes train the same model on the same data.
+//! Checks that all processes train the same model on the same data.
 
 use std::any::Any;
 
@@ -36,10 +36,10 @@ impl Fingerprint {
         ])
     }
 
-    /// Compares it with those of the other processes.
+    /// Compares it across processes.
     ///
     /// # Errors
-    /// In rank 0, the first rank that differs, and the item that differs.
+    /// On rank 0, the first rank that differs, and what differs.
     pub fn compare(&self, ranks: &Ranks) -> Result<(), TrainError> {
         for (what, checksum) in self.0 {
             if let Some(rank) = differing(ranks, checksum) {
@@ -54,14 +54,14 @@ impl Fingerprint {
     }
 }
 
-/// The first rank whose checksum is not rank 0's, as rank 0 learns it: it reports for all.
+/// The first rank whose checksum differs from rank 0's; only rank 0 learns it, and reports for all.
 pub(crate) fn differing(ranks: &Ranks, checksum: u32) -> Option<usize> {
     let all = ranks.of_each(f64::from(checksum));
     let differing = all.iter().position(|other| *other != all[0]);
     differing.filter(|_| ranks.is_first())
 }
 
-/// Adds up the shapes of parameters.
+/// Hashes the shapes of parameters.
 struct Shapes(Checksum);
 
 impl<B: Backend> ModuleVisitor<B> for Shapes {
@@ -74,8 +74,8 @@ impl<B: Backend> ModuleVisitor<B> for Shapes {
     }
 }
 
-/// The checksum of the weights of a model and of Adam's moments, in the order of the model. The state of another
-/// optimizer is not part of it: where it differs, so will the weights after the next update.
+/// The checksum of a model's weights and of Adam's moments, in the order of the model. The state of other
+/// optimizers is not included: where it differs, the weights differ after the next update.
 pub(crate) fn checksum<B, M, O>(model: &M, optimizer: &O) -> u32
 where
     B: AutodiffBackend,
@@ -91,7 +91,7 @@ where
     numbers.checksum.sum()
 }
 
-/// Adds up the weights and moments of each parameter, which are read from the device together.
+/// Hashes the weights and moments of each parameter, which are read from the device together.
 struct Numbers<M: AutodiffModule<B>, B: AutodiffBackend> {
     moments: Option<Box<AdamRecord<M, B>>>,
     checksum: Checksum,

@@ -1,4 +1,4 @@
-//! The sum of the gradients of all processes.
+//! Sums gradients over all processes (all-reduce).
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -7,13 +7,13 @@ use burn::tensor::{Tensor, TensorData, Transaction};
 
 use crate::ranks::Ranks;
 
-/// The gradients of a module summed over all processes; those of this one, untouched, if there is no other.
+/// Sums the gradients of a module over all processes; a single process keeps its own unchanged.
 ///
-/// They travel as one buffer of f32, parameter after parameter in the order of the module, which is the same in every
-/// process; ids are not. After them comes a number for each parameter: in how many processes it has a gradient. One
-/// that has none in any gets none, as in a process by itself. Frozen parameters have no place in the buffer.
+/// They are sent as one f32 buffer, in the order of the module's parameters, which is the same in every process,
+/// unlike ids. One count per parameter follows: in how many processes it has a gradient. A parameter without a
+/// gradient in any process gets none, as in a single process. Frozen parameters are not in the buffer.
 ///
-/// `buffer` keeps its memory from one update to the next.
+/// `buffer` keeps its allocation between updates.
 pub(crate) fn sum_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     ranks: &Ranks,
     module: &M,
@@ -43,18 +43,18 @@ pub(crate) fn sum_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     summed.result
 }
 
-/// A parameter's place in the buffer.
+/// A parameter's slot in the buffer.
 struct Place {
     len: usize,
-    /// Whether this process has a gradient of it.
+    /// Whether this process has a gradient for it.
     is_here: bool,
 }
 
-/// Takes the gradients of this process out, to be read from the device at once.
+/// Takes the gradients of this process, to read them from the device together.
 struct Own<I: Backend> {
     grads: GradientsParams,
     parameters: Vec<Place>,
-    /// Always there: it is replaced by each tensor that is added.
+    /// Always `Some`: replaced as each tensor is added.
     read: Option<Transaction<I>>,
 }
 
@@ -74,7 +74,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Own<B::InnerBackend> {
     }
 }
 
-/// Fills the buffer with the gradients of this process, zeros for those that it has not, and the flags after them.
+/// Fills the buffer with the gradients of this process, zeros for missing ones, followed by the flags.
 fn fill<I: Backend>(buffer: &mut Vec<f32>, parameters: &[Place], read: Option<Transaction<I>>) {
     let mut read = read.map_or(Vec::new(), Transaction::execute).into_iter();
     buffer.clear();
@@ -86,7 +86,7 @@ fn fill<I: Backend>(buffer: &mut Vec<f32>, parameters: &[Place], read: Option<Tr
         match data {
             Some(data) => {
                 let data = data.convert::<f32>();
-                buffer.extend_from_slice(data.as_slice().expect("they are in f32 now"));
+                buffer.extend_from_slice(data.as_slice().expect("converted to f32 above"));
             }
             None => buffer.resize(buffer.len() + parameter.len, 0.0),
         }
@@ -98,9 +98,9 @@ fn fill<I: Backend>(buffer: &mut Vec<f32>, parameters: &[Place], read: Option<Tr
     buffer.extend(flags);
 }
 
-/// Gives every parameter its gradient from the buffer.
+/// Assigns every parameter its gradient from the buffer.
 struct Summed<'a> {
-    /// The numbers of the parameters that are left.
+    /// The values for the remaining parameters.
     numbers: &'a [f32],
     /// In how many processes each of them has a gradient.
     holders: std::slice::Iter<'a, f32>,

@@ -1,11 +1,11 @@
-//! The processes that train one model together.
+//! Distributed training: processes that train one model together.
 //!
-//! | file | has |
+//! | file | contents |
 //! |---|---|
-//! | here | communication between the processes; none where a process is alone |
-//! | `gradients` | the sum of the gradients of all processes |
-//! | `alike` | whether all processes train the same model on the same data |
-//! | `mpi` | processes that `mpirun` or `srun` has started |
+//! | here | communication between the processes; none for a single process |
+//! | `gradients` | the sum of gradients over all processes |
+//! | `alike` | checks that all processes train the same model on the same data |
+//! | `mpi` | processes started by `mpirun` or `srun` |
 
 mod alike;
 mod gradients;
@@ -24,13 +24,13 @@ pub(crate) use self::gradients::sum_gradients;
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
 
-/// The communication between processes that train one model together, each of which has a *rank* from 0 on.
+/// Communication between processes that train one model together. Each has a *rank*, counted from 0.
 ///
-/// Every process calls the same methods in the same order, with buffers of the same lengths, and each call returns
-/// when all have called it. `Mpi`, with the feature `mpi`, is one; a test may be another one, over threads.
+/// All processes call the same methods in the same order, with buffers of the same lengths, and each call returns
+/// when all have made it. `Mpi`, with the feature `mpi`, implements it; a test may implement it over threads.
 ///
-/// A process that ends without the others must end their calls, too, by ending them or by a panic: none may wait for
-/// ever.
+/// If a process ends early, the pending calls of the others must end, too, by ending those processes or by a
+/// panic: none may wait forever.
 pub trait Communicator {
     /// The rank of this process, below [`size`](Self::size).
     fn rank(&self) -> usize;
@@ -38,25 +38,25 @@ pub trait Communicator {
     /// The number of processes.
     fn size(&self) -> usize;
 
-    /// Replaces each number by its sum over all processes. The sums must be the same in every process, to the last
-    /// bit.
+    /// Replaces each value by its sum over all processes (all-reduce). The sums must be bit-identical in every
+    /// process.
     fn sum(&self, numbers: &mut [f32]);
 
-    /// Replaces each number by its sum over all processes: for few numbers, in double precision.
+    /// Replaces each value by its sum over all processes: for a few values, in double precision.
     fn sum_counts(&self, numbers: &mut [f64]);
 
-    /// Replaces the bytes by those of rank 0.
+    /// Replaces the bytes by rank 0's.
     fn broadcast(&self, bytes: &mut [u8]);
 
     /// From now on, a process that waits longer than this in one of these calls ends with an error. By default,
-    /// nothing happens.
+    /// does nothing.
     fn limit_waits(&self, longest: Duration) {
         let _ = longest;
     }
 }
 
-/// The processes that train one model together, as this one sees them: for
-/// [`Trainer::ranks`](crate::Trainer::ranks). A process by itself is rank 0 of one, for which nothing is sent.
+/// The processes that train one model together, from the view of this one: for
+/// [`Trainer::ranks`](crate::Trainer::ranks). A single process has rank 0 and size 1, and communicates with none.
 ///
 /// ```
 /// use transformer_train::ranks::Ranks;
@@ -66,9 +66,9 @@ pub trait Communicator {
 /// ```
 #[derive(Clone, Default)]
 pub struct Ranks {
-    /// `None` for a process by itself.
+    /// `None` for a single process.
     others: Option<Rc<dyn Communicator>>,
-    /// Whether rank 0's message that the run begins was received.
+    /// Whether rank 0's message that the run starts was received.
     begun: bool,
 }
 
@@ -85,12 +85,12 @@ impl Ranks {
         }
     }
 
-    /// A process by itself.
+    /// A single process.
     pub fn alone() -> Self {
         Self::default()
     }
 
-    /// The rank of this process: 0 for the one that leads.
+    /// The rank of this process; rank 0 leads.
     pub fn rank(&self) -> usize {
         self.others.as_ref().map_or(0, |others| others.rank())
     }
@@ -100,19 +100,20 @@ impl Ranks {
         self.others.as_ref().map_or(1, |others| others.size())
     }
 
-    /// Whether this is rank 0, the only one that has the run's directory, validates and logs.
+    /// Whether this is rank 0, which alone has the run's directory, validates and logs.
     pub fn is_first(&self) -> bool {
         self.rank() == 0
     }
 
-    /// Lets a process that waits longer than this for the others end with an error. Before, waits have no limit.
+    /// From now on, a process that waits longer than this for the others ends with an error. Initially, there is
+    /// no limit.
     pub fn limit_waits(&self, longest: Duration) {
         if let Some(others) = &self.others {
             others.limit_waits(longest);
         }
     }
 
-    /// Checks that an update can be dealt out to these processes.
+    /// Checks that an update can be distributed over these processes.
     ///
     /// # Errors
     /// [`TrainError::Config`] when an update has fewer batches than there are processes.
@@ -128,12 +129,12 @@ impl Ranks {
         }
     }
 
-    /// Waits until rank 0's run is sure to begin or to go on, and the function of
-    /// [`Trainer::on_start`](crate::Trainer::on_start) has written its files into the run's directory. Returns the
-    /// ranks of that run; `None` where the run had ended, and there is nothing to do.
+    /// Waits until rank 0's run is certain to start or resume, and the hook of
+    /// [`Trainer::on_start`](crate::Trainer::on_start) has written its files to the run's directory. Returns the
+    /// ranks of that run; `None` if the run has already ended and nothing is left to do.
     ///
-    /// For a program whose other ranks read their examples from that directory: they call it before they make their
-    /// [`Trainer`](crate::Trainer), which otherwise waits by itself. In rank 0 it does not wait.
+    /// For programs whose other ranks read their examples from that directory: they call it before they create
+    /// their [`Trainer`](crate::Trainer), which otherwise waits itself. Rank 0 does not wait.
     pub fn wait_for_start(&self) -> Option<Self> {
         let begun = self.begins();
         begun.then(|| Self {
@@ -142,12 +143,12 @@ impl Ranks {
         })
     }
 
-    /// Whether the run begins, once rank 0 has said so.
+    /// Whether the run starts, as rank 0 announces.
     pub(crate) fn begins(&self) -> bool {
         self.begun || self.is_first() || self.receive_start()
     }
 
-    /// Tells the others, as rank 0, whether the run begins.
+    /// Announces, as rank 0, whether the run starts.
     pub(crate) fn send_start(&self, begins: bool) {
         self.of_first([f64::from(u8::from(begins))]);
     }
@@ -157,12 +158,12 @@ impl Ranks {
         begins > 0.0
     }
 
-    /// Whether there is no other process.
+    /// Whether this is the only process.
     pub(crate) fn is_alone(&self) -> bool {
         self.others.is_none()
     }
 
-    /// Each number's sum over all processes.
+    /// The sum of each value over all processes.
     pub(crate) fn sum<const N: usize>(&self, mut numbers: [f64; N]) -> [f64; N] {
         if let Some(others) = &self.others {
             others.sum_counts(&mut numbers);
@@ -170,19 +171,19 @@ impl Ranks {
         numbers
     }
 
-    /// Whether each holds in any process.
+    /// Whether each condition holds in any process.
     pub(crate) fn any<const N: usize>(&self, holds: [bool; N]) -> [bool; N] {
         self.sum(holds.map(|holds| f64::from(u8::from(holds))))
             .map(|processes| processes > 0.0)
     }
 
-    /// The tokens of all processes together.
+    /// The statistics summed over all processes.
     pub(crate) fn sum_statistics(&self, own: &Statistics) -> Statistics {
         self.sum([own.loss, own.nll, own.correct, own.tokens])
             .into()
     }
 
-    /// A number of each process, by rank.
+    /// One value per process, by rank.
     pub(crate) fn of_each(&self, own: f64) -> Vec<f64> {
         let mut all = vec![0.0; self.size()];
         all[self.rank()] = own;
@@ -192,7 +193,7 @@ impl Ranks {
         all
     }
 
-    /// The numbers of rank 0.
+    /// The values of rank 0.
     pub(crate) fn of_first<const N: usize>(&self, numbers: [f64; N]) -> [f64; N] {
         let Some(others) = &self.others else {
             return numbers;
@@ -213,7 +214,7 @@ impl Ranks {
         bytes
     }
 
-    /// Replaces each number by its sum over all processes, all of which call this.
+    /// Replaces each value by its sum over all processes; all of them must call this.
     pub fn sum_in_place(&self, numbers: &mut [f32]) {
         if let Some(others) = &self.others {
             others.sum(numbers);

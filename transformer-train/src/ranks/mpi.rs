@@ -1,4 +1,4 @@
-//! Processes that `mpirun` or `srun` has started, by MPI.
+//! Processes started by `mpirun` or `srun`, over MPI.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -12,30 +12,30 @@ use mpi::collective::SystemOperation;
 use mpi::datatype::{Buffer, BufferMut};
 use mpi::request::{Request, Scope};
 use mpi::topology::SimpleCommunicator;
-// Not its `Communicator` by name: that is ours.
+// Not imported by name: `Communicator` is ours.
 use mpi::traits::{Communicator as _, CommunicatorCollectives as _, Root as _};
 
 use crate::printable::printable;
 use crate::ranks::{Communicator, Ranks};
 
-/// The processes that `mpirun` or `srun` has started, with the feature `mpi`.
+/// The processes started by `mpirun` or `srun`; needs the feature `mpi`.
 #[non_exhaustive]
 pub struct Mpi;
 
-/// Numbers and bytes of one message: MPI counts in 31 bits, and a sum needs the memory of a message besides.
+/// Maximum values or bytes per message: MPI counts in 31 bits, and a sum needs the memory of one more message.
 const MESSAGE: usize = 1 << 22;
 
-/// The longest wait in which a process asks for the end of a call again at once. Later it sleeps between two questions,
-/// so that it leaves the processor to those that still compute.
+/// How long a waiting process polls without pause. After that it sleeps between polls, so that processes that
+/// still compute get the processor.
 const BUSY: Duration = Duration::from_millis(2);
 const SLEEP: Duration = Duration::from_millis(1);
 
 impl Mpi {
-    /// Initialises MPI, calls `train` with the ranks, and finalises MPI. To be called once, by the main thread.
+    /// Initialises MPI, calls `train` with the ranks, and finalises MPI. Call it once, on the main thread.
     ///
     /// An error or a panic of `train` in one process ends all of them, with exit code 1 and the line
-    /// `error: rank R of N (MACHINE): CAUSE` on standard error; so does a wait beyond
-    /// [`Ranks::limit_waits`]. Of a process by itself, the error is returned.
+    /// `error: rank R of N (MACHINE): CAUSE` on standard error; so does a wait beyond [`Ranks::limit_waits`]. A
+    /// single process returns the error instead.
     ///
     /// ```no_run
     /// use transformer_train::TrainError;
@@ -50,7 +50,7 @@ impl Mpi {
     /// ```
     ///
     /// # Errors
-    /// That of `train`, in a process by itself.
+    /// The error of `train`, in a single process.
     ///
     /// # Panics
     /// When MPI has been initialised before.
@@ -60,7 +60,7 @@ impl Mpi {
         let world = || World::new(universe.world());
         let ranks = Ranks::new(world());
         match catch_unwind(AssertUnwindSafe(|| train(&ranks))) {
-            // The universe is dropped, and MPI finalised, only where all processes do so: it waits for all.
+            // The universe is dropped, and MPI finalised, only if all processes do so: finalising waits for all.
             Ok(Ok(trained)) => Ok(trained),
             Ok(Err(error)) if ranks.is_alone() => Err(error),
             Ok(Err(error)) => world().fail(error),
@@ -86,19 +86,19 @@ impl World {
         }
     }
 
-    /// Ends all processes because of an error of this one.
+    /// Ends all processes because of an error in this one.
     fn fail(&self, cause: impl Display) -> ! {
         let (rank, size, machine) = (self.rank(), self.size(), &self.machine);
         let cause = cause.to_string().replace(['\n', '\r'], " ");
-        // In one piece: the launcher writes lines of its own there, too.
+        // One write: the launcher writes lines to the same stream.
         let cause = printable(&cause);
         let line = format!("error: rank {rank} of {size} ({machine}): {cause}\n");
         let _ = io::stderr().write_all(line.as_bytes());
         self.all.abort(1)
     }
 
-    /// Waits for the end of a call that has begun. With `busy`, it asks again at once however long it waits: messages
-    /// of several parts go on only while it asks.
+    /// Waits for a pending call to finish. With `busy`, it never sleeps between polls: messages in several parts
+    /// make progress only while it polls.
     fn wait<'a, D: ?Sized, S: Scope<'a>>(&self, call: Request<'a, D, S>, busy: bool) {
         let start = Instant::now();
         let mut call = call;
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Sums the numbers of all processes.
+    /// Sums values over all processes.
     fn add_up<T: Buffer + ?Sized>(
         &self,
         own: &T,
@@ -137,7 +137,7 @@ impl World {
 
 impl Communicator for World {
     fn rank(&self) -> usize {
-        // No rank of the world is negative.
+        // Ranks are never negative.
         self.all.rank().unsigned_abs() as usize
     }
 

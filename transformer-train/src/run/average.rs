@@ -1,7 +1,7 @@
-//! Checkpoint averaging (§6.1): one model whose weights are the means of the weights of several.
+//! Checkpoint averaging (§6.1): one model whose weights are the means of several models' weights.
 //!
-//! It reads and writes the files of model directories, and knows no model: it serves every type of
-//! model whose weights are in `model.safetensors`, and those in the other files of Hugging Face's directories.
+//! It works on the files of model directories, for any type of model: weights in `model.safetensors`, or in the
+//! other files of Hugging Face directories.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -23,11 +23,10 @@ use crate::files;
 use crate::run::checkpoints::{RUN_FILE, holds_model, whole_checkpoints};
 use crate::run::scheduled::Scheduled;
 
-/// The newest `count` checkpoints of the run in a directory, the oldest of them first.
+/// The newest `count` checkpoints of the run in a directory, oldest first.
 ///
-/// Older ones that the run has kept because their validations were good
-/// ([`TrainingConfig::keep_best`](crate::TrainingConfig::keep_best)) are not among them: others, between them
-/// and the newest, are missing.
+/// Older checkpoints kept for their validations ([`TrainingConfig::keep_best`](crate::TrainingConfig::keep_best))
+/// are not included: between them and the newest, others are missing.
 ///
 /// # Errors
 /// [`AverageError::TooFewCheckpoints`], or when the directory or the newest checkpoint's record of the run
@@ -49,7 +48,7 @@ pub fn newest_checkpoints(
     }
 }
 
-/// The last checkpoints of the run in a directory, the oldest first, as the newest one's record has it.
+/// The last checkpoints of the run in a directory, oldest first, as recorded by the newest one.
 fn last_checkpoints(run: &Path) -> Result<Vec<PathBuf>, AverageError> {
     /// A part of `run.json`.
     #[derive(Deserialize)]
@@ -61,7 +60,7 @@ fn last_checkpoints(run: &Path) -> Result<Vec<PathBuf>, AverageError> {
     if let Some((newest, path)) = all.last() {
         let (newest, path) = (*newest, path.join(RUN_FILE));
         let json = match files::read(&path) {
-            // One of an older version has no record.
+            // Older versions wrote no record.
             Err(error) if error.kind() == io::ErrorKind::NotFound => b"{}".to_vec(),
             read => read.map_err(AverageError::io(&path))?,
         };
@@ -87,20 +86,20 @@ fn last_checkpoints(run: &Path) -> Result<Vec<PathBuf>, AverageError> {
 /// # }
 /// ```
 ///
-/// `models` are directories of models or of checkpoints, of any one type of model, ours or Hugging Face's; a directory
-/// that is given twice counts twice. `out`, which is created if missing, gets their configuration, their weights in
-/// `model.safetensors`, their tokenizers and the first one's `generation_config.json`, which for a checkpoint are those
-/// of its run.
-/// The average of one model is that model, bit for bit, if its weights are in 32 or in 64 bits.
+/// `models` are directories of models or checkpoints, all of one type of model, ours or Hugging Face's; a
+/// directory given twice counts twice. `out`, which is created if missing, gets their configuration, their weights
+/// in `model.safetensors`, their tokenizers and the first model's `generation_config.json`; for a checkpoint, the
+/// last two are those of its run. The average of one model is that model, bit for bit, if its weights are in 32 or
+/// 64 bits.
 ///
-/// Weights are summed in 64 bits. Those in 16 bits are written in 32, and keys for the type of weights in a
-/// configuration of Hugging Face's then say so. Tensors of other types, such as tables of indices,
-/// have no mean; they must be the same in all models. Memory holds one tensor at a time, and its sum.
+/// Weights are summed in 64 bits. 16-bit weights are written in 32 bits, and a Hugging Face configuration then
+/// says so. Tensors of other types, such as tables of indices, are not averaged and must be the same in all
+/// models. Memory holds one tensor and its sum at a time.
 ///
 /// # Errors
-/// When there is no model, when `out` already holds one, when the models differ in their
-/// configurations, in the names, shapes or types of their tensors, or in their tokenizers, or when a
-/// file is damaged or cannot be read or written. No file in `out` has changed then.
+/// When there is no model, when `out` already holds one, when the models differ in their configurations, in the
+/// names, shapes or types of their tensors, or in their tokenizers, or when a file is damaged or cannot be read or
+/// written. In each case, no file in `out` has changed.
 pub fn average_models<P: AsRef<Path>>(
     models: &[P],
     out: impl AsRef<Path>,
@@ -155,7 +154,7 @@ pub fn average_models<P: AsRef<Path>>(
     write_all(&files)
 }
 
-/// The configuration of all models, which is the first one's file; `None` if they have none.
+/// The configuration shared by all models, from the first one's file; `None` if they have none.
 fn common_config(models: &[Files]) -> Result<Option<ConfigFile>, AverageError> {
     let mut first: Option<Config> = None;
     for model in models {
@@ -168,7 +167,7 @@ fn common_config(models: &[Files]) -> Result<Option<ConfigFile>, AverageError> {
     Ok(first.and_then(|first| first.file))
 }
 
-/// A model's configuration. A module without one has no file.
+/// A model's configuration; a module without one has no file.
 struct Config {
     path: PathBuf,
     file: Option<ConfigFile>,
@@ -179,10 +178,10 @@ struct ConfigFile {
     keys: Map<String, Value>,
 }
 
-/// Keys of Hugging Face's that say where a model comes from, and nothing about it.
+/// Hugging Face keys that tell a model's origin, and nothing about the model.
 const ORIGIN_KEYS: [&str; 2] = ["_name_or_path", "transformers_version"];
 
-/// Keys of Hugging Face's for the type of the weights, of older and newer versions.
+/// Hugging Face keys for the type of the weights, in older and newer versions.
 const DTYPE_KEYS: [&str; 2] = ["torch_dtype", "dtype"];
 
 impl Config {
@@ -199,7 +198,7 @@ impl Config {
         Ok(Self { path, file })
     }
 
-    /// The keys that say something about the model.
+    /// The keys that describe the model.
     fn keys(&self) -> Map<String, Value> {
         let keys = self.file.as_ref().map(|file| file.keys.clone());
         let mut keys = keys.unwrap_or_default();
@@ -221,7 +220,7 @@ impl Config {
     }
 }
 
-/// The file of a configuration, of weights that are written in single precision.
+/// The file of a configuration, changed to single-precision weights.
 fn in_single_precision(config: ConfigFile) -> Vec<u8> {
     let mut keys = config.keys;
     let present = DTYPE_KEYS.into_iter().filter(|&key| keys.contains_key(key));
@@ -235,16 +234,16 @@ fn in_single_precision(config: ConfigFile) -> Vec<u8> {
     format!("{:#}\n", Value::Object(keys)).into_bytes()
 }
 
-/// The file of decoding options, of the first model that has one.
+/// The file of decoding options, from the first model that has one.
 fn options(models: &[Files]) -> Result<Option<Vec<u8>>, AverageError> {
     let read = |model: &Files| model.read(GENERATION_FILE).transpose();
     Ok(models.iter().find_map(read).transpose()?)
 }
 
-/// Names and contents of the tokenizers' files.
+/// Names and contents of the tokenizer files.
 type TokenizerFiles = Vec<(&'static str, Vec<u8>)>;
 
-/// The tokenizers of all models that have some.
+/// The tokenizers shared by all models that have any.
 fn common_tokenizers(models: &[Files]) -> Result<TokenizerFiles, AverageError> {
     let mut common: Option<(&Path, TokenizerFiles)> = None;
     for model in models {
@@ -279,7 +278,7 @@ enum Content<'a> {
     },
 }
 
-/// An error while a file is written: of that file, or of another one, which it names.
+/// An error while a file is written: about that file, or about another file, which it names.
 enum Failure {
     Here(io::Error),
     Named(AverageError),
@@ -335,7 +334,7 @@ impl Tensor {
         numbers(self.dtype, &[]).is_some()
     }
 
-    /// The type in which it is written.
+    /// The type in which the mean is written.
     fn written(&self) -> Dtype {
         match self.is_in_half() {
             true => Dtype::F32,
@@ -344,7 +343,7 @@ impl Tensor {
     }
 }
 
-/// The tensors of a model in the order in which they are written, that of the safetensors library.
+/// The tensors of a model in the order in which the safetensors library writes them.
 fn tensors(weights: &StoredWeights) -> Result<Vec<Tensor>, AverageError> {
     let mut tensors = Vec::new();
     for name in weights.names() {
@@ -359,13 +358,13 @@ fn tensors(weights: &StoredWeights) -> Result<Vec<Tensor>, AverageError> {
             shape,
         });
     }
-    // Stable: those of one type stay in the order of their names.
+    // Stable: within a type, tensors stay sorted by name.
     tensors.sort_by_key(|tensor| Reverse(tensor.written()));
     Ok(tensors)
 }
 
-/// Checks that a model's tensors are those of the first, by name, type and shape, and those without a mean also by
-/// their numbers.
+/// Checks that a model has the first model's tensors, with equal names, types and shapes, and equal values where
+/// the type is not averaged.
 fn check_like(
     first: &StoredWeights,
     tensors: &[Tensor],
@@ -402,7 +401,7 @@ fn check_like(
     Ok(())
 }
 
-/// Writes the file of the means.
+/// Writes the file of averaged weights.
 fn write_mean(
     first: &StoredWeights,
     others: &[StoredWeights],
@@ -419,7 +418,7 @@ fn write_mean(
     Ok(file.flush()?)
 }
 
-/// The header of a safetensors file, padded so that the numbers are aligned.
+/// The header of a safetensors file, padded so that the data is aligned.
 fn header(tensors: &[Tensor], format: Option<&str>) -> io::Result<Vec<u8>> {
     let mut infos = Vec::with_capacity(tensors.len());
     let mut end = 0;
@@ -450,7 +449,7 @@ fn mean(
     others: &[StoredWeights],
 ) -> Result<Vec<u8>, AverageError> {
     let bytes = first.bytes(&tensor.name)?;
-    // Not from zero, which would make a sum of negative zeros positive.
+    // Starting from zero would make a sum of negative zeros positive.
     let Some(mut sums) = numbers(tensor.dtype, &bytes) else {
         return Ok(bytes);
     };
@@ -468,7 +467,7 @@ fn mean(
     })
 }
 
-/// Numbers in 64 bits; `None` if they are of a type that has no mean.
+/// Values as f64; `None` if their type is not averaged.
 fn numbers(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f64>> {
     let (halves, _) = bytes.as_chunks::<2>();
     let (singles, _) = bytes.as_chunks::<4>();

@@ -1,32 +1,31 @@
-//! Checkpoints: written whole or not at all, and resumed to the same next update.
+//! Checkpoints: written atomically, and resumed with the same next update.
 //!
 //! ```text
 //! DIR/config.json, model.safetensors          the best model, by `best_by`
 //! DIR/run.lock                                empty; locked while a run lasts
 //! DIR/checkpoints/update-00000500/
-//!     config.json, model.safetensors          the model after update 500, of averaged weights with `ema_decay`
-//!     training.safetensors                    with `ema_decay` only: the weights from which training goes on
+//!     config.json, model.safetensors          the model after update 500; with `ema_decay`, the averaged weights
+//!     training.safetensors                    only with `ema_decay`: the weights from which training continues
 //!     optimizer.mpk                           Adam's moments
 //!     run.json                                settings, data, validations so far; checksums of the files beside it
-//! DIR/checkpoints/*.tmp                       written or removed just now, or by a run that was killed
+//! DIR/checkpoints/*.tmp                       being written or removed, or left by a killed run
 //! ```
 //!
-//! A killed run leaves its directory between two writes, and each of these states is resumed to the same end:
+//! A run may be killed between any two writes; from each of these states, resuming leads to the same result:
 //!
-//! - A file is written under another name, flushed to the disk and renamed; so is a checkpoint, the directory of
-//!   several. To be removed, a checkpoint is renamed first.
-//! - The directory's model is replaced before the checkpoint is written that has the validation in its record.
-//!   Killed between the two, the run makes the validation again, and replaces the model by the same one.
-//! - Old checkpoints are removed after the new one is whole. Those that a killed run had still to remove go
-//!   with the next checkpoint.
-//! - The run's directory is made at its start, and not again: before each write, and before a checkpoint gets its name,
-//!   `run.lock` must be the file that the run has locked.
-//! - A checkpoint that is there is not written again: its weights are those of its update. Only the record of
-//!   the run, one file, is replaced.
+//! - A file is written under another name, flushed to disk and renamed. So is a checkpoint, which is a directory
+//!   of files. A checkpoint is renamed before it is removed.
+//! - The directory's model is replaced before the checkpoint that records its validation is written. A run killed
+//!   between the two repeats the validation and replaces the model by the same one.
+//! - Old checkpoints are removed once the new one is complete. If a run is killed before, they are removed with
+//!   the next checkpoint.
+//! - The run's directory is created only at the start. Before each write, and before a checkpoint is renamed into
+//!   place, `run.lock` must still be the file that the run has locked.
+//! - An existing checkpoint is not written again: its weights belong to its update. Only `run.json` is replaced.
 //!
 //! Damage is found before a run is resumed: `run.json` has a checksum of every other file of its checkpoint. The
-//! error then names an older checkpoint that is whole. The run does not fall back to it by itself, because the
-//! damaged one would have to be removed for that.
+//! error then names an older, intact checkpoint. The run does not fall back to it by itself, because it would have
+//! to remove the damaged one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,18 +55,18 @@ use crate::run::lock::RunLock;
 use crate::run::state::RunState;
 
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
-/// The weights that training goes on from, where `model.safetensors` has their moving average.
+/// The weights from which training continues, if `model.safetensors` has their moving average.
 const TRAINING_WEIGHTS_FILE: &str = "training.safetensors";
 const OPTIMIZER_FILE: &str = "optimizer.mpk";
 pub(crate) const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
 const AVERAGE: &str = "average.tmp";
 
-/// Everything that a run needs to be resumed: its model, its optimizer's record, and its state.
+/// Everything that a run needs to resume: its model, its optimizer's record, and its state.
 pub(crate) struct Checkpoint<M, O> {
-    /// The model that is trained.
+    /// The trained model.
     pub model: M,
-    /// The model of its averaged weights, if the run has one.
+    /// The model with averaged weights, if the run has one.
     pub average: Option<M>,
     pub optimizer: O,
     pub state: RunState,
@@ -75,8 +74,8 @@ pub(crate) struct Checkpoint<M, O> {
 
 /// Whether a directory holds a model or checkpoints, which a new run would overwrite.
 ///
-/// An empty folder `checkpoints`, as a run leaves that ends before its first one, is nothing to overwrite; one
-/// that cannot be read may be.
+/// A run that ends before its first checkpoint leaves an empty folder `checkpoints`, which does not count. One
+/// that cannot be read does.
 pub fn holds_model(directory: impl AsRef<Path>) -> bool {
     let directory = directory.as_ref();
     let files = [CONFIG_FILE, WEIGHTS_FILE];
@@ -89,8 +88,7 @@ pub fn holds_model(directory: impl AsRef<Path>) -> bool {
     }
 }
 
-/// The whole checkpoints of the run in a directory, by their updates, the oldest first; none where there is
-/// no run.
+/// The complete checkpoints of the run in a directory, with their updates, oldest first; none if there is no run.
 pub(crate) fn whole_checkpoints(run: &Path) -> io::Result<Vec<(usize, PathBuf)>> {
     let entries = match fs::read_dir(run.join(CHECKPOINTS)) {
         Ok(entries) => entries,
@@ -110,7 +108,7 @@ pub(crate) fn whole_checkpoints(run: &Path) -> io::Result<Vec<(usize, PathBuf)>>
     Ok(found)
 }
 
-/// Whether the error is that there is no such file or directory.
+/// Whether the error means that a file or directory does not exist.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory)
@@ -126,7 +124,7 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     /// Opens the locked directory; refuses one that already holds a model or checkpoints, unless the run is
-    /// to be resumed.
+    /// resumed.
     pub fn open(lock: RunLock, resume: bool) -> Result<Self, TrainError> {
         let checkpoints = Self {
             lock,
@@ -157,7 +155,7 @@ impl Checkpoints {
         self.lock.check((saved > 0).then_some(saved))
     }
 
-    /// An error of the run, or the one that it follows from: the directory is lost.
+    /// The given error, or the error that caused it: the directory is lost.
     pub fn or_lost(&self, error: TrainError) -> TrainError {
         self.check().err().unwrap_or(error)
     }
@@ -178,7 +176,7 @@ impl Checkpoints {
         whole_checkpoints(self.directory()).map_err(TrainError::io(self.below()))
     }
 
-    /// Removes checkpoints that a killed run has half written or half removed.
+    /// Removes checkpoints that a killed run left incomplete.
     fn remove_unfinished(&self) -> Result<(), TrainError> {
         let below = self.below();
         for entry in fs::read_dir(&below).map_err(TrainError::io(&below))? {
@@ -199,7 +197,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The newest whole checkpoint.
+    /// The newest complete checkpoint.
     pub fn newest(&self) -> Result<Option<Found>, TrainError> {
         let mut all = self.whole()?;
         let updates = updates(&all);
@@ -212,7 +210,7 @@ impl Checkpoints {
         }))
     }
 
-    /// The newest `count` of the last checkpoints of a run, in order.
+    /// The newest `count` of a run's last checkpoints, in order.
     pub fn last(
         &self,
         state: &RunState,
@@ -224,7 +222,7 @@ impl Checkpoints {
         Ok(all)
     }
 
-    /// A name for the directory of an average, which a run that is resumed removes.
+    /// A temporary name for the directory of an average; a resumed run removes it.
     pub fn average(&self) -> PathBuf {
         self.below().join(AVERAGE)
     }
@@ -234,21 +232,21 @@ impl Checkpoints {
         self.directory().join(WEIGHTS_FILE).exists()
     }
 
-    /// Whether everything that this state leaves is there, and no checkpoint is to be removed.
+    /// Whether the directory has everything that this state requires, and no checkpoint to remove.
     pub fn are_settled(&self, state: &RunState) -> Result<bool, TrainError> {
         let there = updates(&self.whole()?);
         let kept = state.kept_checkpoints(&there);
         Ok(self.has_model() && there.iter().all(|update| kept.contains(update)))
     }
 
-    /// Makes `model` the directory's model.
+    /// Saves `model` as the directory's model.
     pub fn save_model<B: Backend>(&self, model: &impl Objective<B>) -> Result<(), TrainError> {
         self.check()?;
         model.save(self.directory())
     }
 
-    /// Writes a checkpoint, whole or not at all, and removes those that are not to be kept beside it. If the
-    /// checkpoint is there already, only its record of the run is replaced.
+    /// Writes a checkpoint atomically, and removes those that are no longer kept. If the checkpoint already
+    /// exists, only its record of the run is replaced.
     pub fn save<B, M, O>(&self, checkpoint: Checkpoint<M, O>) -> Result<(), TrainError>
     where
         B: AutodiffBackend,
@@ -271,7 +269,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Writes a checkpoint under another name, and renames it.
+    /// Writes a checkpoint under another name, then renames it.
     fn write_whole<B, M, O>(
         &self,
         checkpoint: Checkpoint<M, O>,
@@ -283,7 +281,7 @@ impl Checkpoints {
         O: Record<B>,
     {
         let side = path.with_extension("tmp");
-        // Where the folder of checkpoints is gone, it stays so.
+        // If the folder of checkpoints was removed, it is not created again.
         fs::create_dir(&side).map_err(TrainError::io(&side))?;
         let written = write::<B, _, _>(checkpoint, &side)
             .and_then(|()| self.check())
@@ -300,7 +298,7 @@ fn updates(checkpoints: &[(usize, PathBuf)]) -> Vec<usize> {
     checkpoints.iter().map(|(update, _)| *update).collect()
 }
 
-/// Removes a checkpoint. It is renamed first: whatever has the name of a checkpoint must be whole.
+/// Removes a checkpoint. It is renamed first: every directory with the name of a checkpoint must be complete.
 fn remove(path: &Path) -> Result<(), TrainError> {
     let side = path.with_extension("tmp");
     fs::rename(path, &side).map_err(TrainError::io(path))?;
@@ -321,7 +319,7 @@ where
     } = checkpoint;
     match average {
         None => model.save(directory)?,
-        // A checkpoint is a model directory: its model is the one that is validated.
+        // A checkpoint is a model directory: its model is the validated one.
         Some(average) => {
             average.save(directory)?;
             save_weights(&model, directory.join(TRAINING_WEIGHTS_FILE))?;
@@ -340,7 +338,7 @@ where
     run.write(directory)
 }
 
-/// The checksums of the files in a directory, by their names.
+/// The checksums of the files in a directory, by name.
 fn file_checksums(directory: &Path) -> Result<BTreeMap<String, u32>, TrainError> {
     let mut checksums = BTreeMap::new();
     for entry in fs::read_dir(directory).map_err(TrainError::io(directory))? {
@@ -372,7 +370,7 @@ fn replace_state(directory: &Path, state: RunState) -> Result<(), TrainError> {
 struct RunFile {
     /// Checksum of `optimizer.mpk`, whose format does not detect all damage.
     optimizer_checksum: u32,
-    /// Checksums of the model's files, by their names. Earlier versions wrote none.
+    /// Checksums of the model's files, by name. Earlier versions wrote none.
     #[serde(default)]
     file_checksums: BTreeMap<String, u32>,
     #[serde(flatten)]
@@ -386,7 +384,7 @@ impl RunFile {
         serde_json::from_slice(&json).map_err(|error| damaged(&path, error.to_string()))
     }
 
-    /// Checks that the files beside it are those that were written.
+    /// Checks that the files beside it are unchanged.
     fn check_files(&self, checkpoint: &Path) -> Result<(), TrainError> {
         let files = self.file_checksums.iter();
         let files = files.map(|(name, checksum)| (name.as_str(), *checksum));
@@ -409,11 +407,11 @@ impl RunFile {
     }
 }
 
-/// An error of the newest checkpoint of the run in a directory; if the checkpoint is damaged, with the newest one
-/// that is whole.
+/// An error of the newest checkpoint of the run in a directory. If that checkpoint is damaged, the error also
+/// names the newest intact one.
 pub(crate) fn with_older(run: &Path, error: TrainError) -> TrainError {
     use io::ErrorKind::PermissionDenied;
-    // No damage: such a checkpoint is not to be removed.
+    // Not damage: the user should not remove such a checkpoint.
     if let TrainError::Io { source, .. } | TrainError::Directory(ModelError::Io { source, .. }) =
         &error
         && source.kind() == PermissionDenied
@@ -467,7 +465,7 @@ fn recorder() -> NamedMpkBytesRecorder<FullPrecisionSettings> {
 pub(crate) struct Found {
     /// The directory of its run.
     run: PathBuf,
-    /// Its update, by its name.
+    /// Its update, from its name.
     update: usize,
     directory: PathBuf,
     /// The updates of all checkpoints of its run.
@@ -475,8 +473,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reads the checkpoint of a run with the settings and data of `now` into `model`, whose frozen
-    /// parameters stay frozen.
+    /// Reads the checkpoint into `model`, whose frozen parameters stay frozen; the settings and data of the run
+    /// must be those of `now`.
     pub fn restore<B, M, O>(
         self,
         now: &RunState,
@@ -533,7 +531,7 @@ impl Found {
 
 /// Gives every parameter its position in the model as its id.
 ///
-/// An optimizer's record names parameters by id, and ids are otherwise drawn anew in each process.
+/// An optimizer's record refers to parameters by id, and ids are otherwise random in each process.
 pub(crate) fn number_parameters<B: AutodiffBackend, M: AutodiffModule<B>>(model: M) -> M {
     struct Numbering(u64);
 

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use crate::error::TrainError;
 use crate::files;
 
-/// The file that is locked. It is empty, and stays when the run ends.
+/// The locked file. It is empty, and remains when the run ends.
 const LOCK_FILE: &str = "run.lock";
 
-/// The right to write into the directory of a run, which one run has at a time.
+/// The exclusive right to write to the directory of a run.
 ///
-/// It ends with the value, and with the process in any way that it ends: a killed run can be resumed at
-/// once. On a file system without locks there is no protection, and no error.
+/// It ends when the value is dropped or the process ends in any way, so that a killed run can be resumed at once.
+/// On a file system without locks there is no protection, and no error.
 ///
-/// [`Trainer::directory`](crate::Trainer::directory) takes the lock itself. A program that writes files of its
-/// own into the directory before it trains takes the lock first, and passes it to
+/// [`Trainer::directory`](crate::Trainer::directory) acquires the lock itself. A program that writes its own files
+/// to the directory before training acquires the lock first, and passes it to
 /// [`Trainer::locked`](crate::Trainer::locked):
 ///
 /// ```
@@ -39,11 +39,11 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Creates the directory, if it is missing, and locks it.
+    /// Creates the directory if it is missing, and locks it.
     ///
     /// # Errors
-    /// [`TrainError::InUse`] while another run has the lock; [`TrainError::Io`] when the directory or the file
-    /// in it cannot be made.
+    /// [`TrainError::InUse`] while another run has the lock; [`TrainError::Io`] when the directory or the file in
+    /// it cannot be created.
     pub fn acquire(directory: impl Into<PathBuf>) -> Result<Self, TrainError> {
         let directory = directory.into();
         fs::create_dir_all(&directory).map_err(TrainError::io(&directory))?;
@@ -60,7 +60,7 @@ impl RunLock {
         }
     }
 
-    /// Whether a directory has been locked before: by a run that may still be under way.
+    /// Whether a directory has been locked before, possibly by a run that is still in progress.
     pub fn is_in(directory: impl AsRef<Path>) -> bool {
         directory.as_ref().join(LOCK_FILE).exists()
     }
@@ -70,11 +70,11 @@ impl RunLock {
         &self.directory
     }
 
-    /// Checks that the locked file is still in the directory. Else the directory was removed, renamed or replaced, and
-    /// a run that writes on would make another one, without the files that were there.
+    /// Checks that the locked file is still in the directory. If not, the directory was removed, renamed or
+    /// replaced, and continuing would create a new one without the earlier files.
     ///
     /// # Errors
-    /// [`TrainError::DirectoryLost`], `saved` being the update of the newest checkpoint.
+    /// [`TrainError::DirectoryLost`], with `saved` as the update of the newest checkpoint.
     pub(crate) fn check(&self, saved: Option<usize>) -> Result<(), TrainError> {
         let path = self.directory.join(LOCK_FILE);
         match is_file_at(&self.file, &path) {
@@ -87,13 +87,13 @@ impl RunLock {
         }
     }
 
-    /// The directory that the locked file is in now, where the system knows it.
+    /// The directory that contains the locked file now, if the system can tell.
     #[cfg(unix)]
     fn renamed_to(&self) -> Option<PathBuf> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let path = fs::read_link(link).ok()?;
-        // The link of a file that was removed has its old path, and more.
+        // The link of a removed file is its old path with a suffix.
         is_file_at(&self.file, &path).then(|| path.parent().map(Path::to_owned))?
     }
 
@@ -114,17 +114,17 @@ fn is_file_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Whether there is a file at `path`. Other systems rename no directory with an open file in it.
+/// Whether there is a file at `path`. Other systems cannot rename a directory that contains an open file.
 #[cfg(not(unix))]
 fn is_file_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// A program that is started meanwhile, by another thread, has a copy of the file's handle for a moment. To close
-/// ours would leave the lock to that copy.
+/// A program that another thread starts at this moment briefly has a copy of the file handle. Closing only ours
+/// would leave the lock to that copy.
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // On a file system without locks there is nothing to release.
+        // On a file system without locks, there is nothing to release.
         let _ = self.file.unlock();
     }
 }

@@ -1,14 +1,14 @@
 //! A run: its loop, its directory, and how it is resumed.
 //!
-//! | file | has |
+//! | file | contents |
 //! |---|---|
 //! | `trainer` | the settings of a run, and its result |
-//! | `trainer/start` | all before the first update: checks, examples, directory, checkpoint |
-//! | `trainer/joining` | the same run in every process |
-//! | `update_loop` | the loop, when it pauses, and when it ends |
-//! | `update_loop/` | one update; one validation; the mean of the last checkpoints |
+//! | `trainer/start` | everything before the first update: checks, examples, directory, checkpoint |
+//! | `trainer/joining` | sharing the run with every process |
+//! | `update_loop` | the loop: when it pauses, and when it ends |
+//! | `update_loop/` | one update; one validation; the average of the last checkpoints |
 //! | `lock`, `state`, `record`, `checkpoints`, `scheduled` | the directory of a run |
-//! | `average` | the average of models |
+//! | `average` | averaging models |
 
 pub(crate) mod average;
 pub(crate) mod checkpoints;

@@ -15,14 +15,14 @@ use crate::validation::{AverageOutcome, Validation};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[non_exhaustive]
 pub struct RunRecord {
-    /// Updates made.
+    /// Number of updates.
     #[serde(rename = "update")]
     pub updates: usize,
-    /// Seconds spent training, validation and saving left out.
+    /// Seconds spent training, excluding validation and saving.
     pub seconds: f64,
-    /// The configuration of the training.
+    /// The training configuration.
     pub config: TrainingConfig,
-    /// Examples to train on.
+    /// Number of training examples.
     #[serde(rename = "pairs")]
     pub examples: usize,
     /// The names of the frozen parameters; `None` in records of earlier versions.
@@ -30,30 +30,29 @@ pub struct RunRecord {
     pub frozen: Option<Vec<String>>,
     /// All validations, in order.
     pub validations: Vec<Validation>,
-    /// The averages of checkpoints that were made where the run ended, in order.
+    /// The averages of checkpoints made at the ends of the run, in order.
     #[serde(default)]
     pub averages: Vec<AverageOutcome>,
-    /// The choice of the model that the directory has, which earlier versions did not record.
+    /// Which model the directory has; earlier versions did not record it.
     #[serde(default)]
     pub(crate) choice: Option<Choice>,
-    /// The directories of the checkpoints, the oldest first: the newest ones, and those of the best
-    /// validations. Empty in the record of one checkpoint.
+    /// The directories of the checkpoints, oldest first: the newest ones, and those of the best validations. Empty
+    /// in the record of a single checkpoint.
     #[serde(skip)]
     pub checkpoints: Vec<PathBuf>,
 }
 
 impl RunRecord {
-    /// Reads the record of the run in a directory, or that of one of its checkpoints; `None` where
-    /// there is no run.
+    /// Reads the record of the run in a directory, or of one of its checkpoints; `None` if there is no run.
     ///
     /// # Errors
-    /// When a file cannot be read or is damaged; where that is the newest checkpoint's,
-    /// [`TrainError::DamagedCheckpoint`] names an older one to go on from.
+    /// When a file cannot be read or is damaged. If the newest checkpoint is damaged,
+    /// [`TrainError::DamagedCheckpoint`] names an older one from which to resume.
     pub fn load(directory: impl AsRef<Path>) -> Result<Option<Self>, TrainError> {
         let directory = directory.as_ref();
         let checkpoints = whole_checkpoints(directory).map_err(TrainError::io(directory))?;
         let checkpoints: Vec<_> = checkpoints.into_iter().map(|(_, path)| path).collect();
-        // A checkpoint is a model directory itself.
+        // A checkpoint is itself a model directory.
         let newest = checkpoints.last().map_or(directory, PathBuf::as_path);
         let path = newest.join(RUN_FILE);
         let json = match files::read(&path) {
@@ -73,10 +72,10 @@ impl RunRecord {
         }
     }
 
-    /// The model that the directory keeps; `None` before the first validation.
+    /// The model that the directory holds; `None` before the first validation.
     ///
-    /// [`TrainingConfig::best_by`] chose it, as it was then ([`kept_by`](Self::kept_by)): after a resume with another
-    /// one, the model stays until one is better by that.
+    /// [`TrainingConfig::best_by`] chose it, with the value that it had then ([`kept_by`](Self::kept_by)). If the
+    /// run is resumed with another `best_by`, the model stays until a validation is better by that metric.
     pub fn kept_model(&self) -> Option<KeptModel<'_>> {
         let Some(choice) = &self.choice else {
             return self.best_model();
@@ -92,7 +91,7 @@ impl RunRecord {
         kept.map(KeptModel::Validation)
     }
 
-    /// The number by which the model that the directory keeps was the best one.
+    /// The metric by which the directory's model was the best.
     pub fn kept_by(&self) -> &str {
         match &self.choice {
             Some(choice) => &choice.by,
@@ -100,12 +99,12 @@ impl RunRecord {
         }
     }
 
-    /// The model that `best_by` chooses of all.
+    /// The best of all models by `best_by`.
     fn best_model(&self) -> Option<KeptModel<'_>> {
         let validations = self.validations.iter().map(KeptModel::Validation);
         let averages = self.averages.iter().map(KeptModel::Average);
         let mut models: Vec<_> = validations.chain(averages).collect();
-        // The average of a run's end comes after the validation there.
+        // The average at the end of a run comes after the validation there.
         models.sort_by_key(|model| model.validation().update);
         let by = &self.config.best_by;
         let value = |model: KeptModel<'_>| by.value(model.validation());
@@ -123,7 +122,7 @@ impl RunRecord {
         kept
     }
 
-    /// Checks that a run with these settings goes on with this one, as [`Trainer::resume`](crate::Trainer::resume)
+    /// Checks that a run with these settings can continue this one, as [`Trainer::resume`](crate::Trainer::resume)
     /// does before the first update.
     ///
     /// # Errors
@@ -132,8 +131,8 @@ impl RunRecord {
         same_settings(self.newest(), &self.config, now)
     }
 
-    /// Checks that a run whose frozen parameters have these names ([`frozen_names`](crate::optim::frozen_names)) goes on
-    /// with this one, as [`Trainer::resume`](crate::Trainer::resume) does before the first update.
+    /// Checks that a run with these frozen parameters ([`frozen_names`](crate::optim::frozen_names)) can continue
+    /// this one, as [`Trainer::resume`](crate::Trainer::resume) does before the first update.
     ///
     /// # Errors
     /// [`TrainError::OtherFrozen`], which names the first parameter that differs.
@@ -144,10 +143,10 @@ impl RunRecord {
         }
     }
 
-    /// An error about the newest checkpoint, such as that of one of its files; if the checkpoint is damaged, with an
-    /// older one to go on from ([`TrainError::DamagedCheckpoint`]).
+    /// An error about the newest checkpoint, such as an error of one of its files. If the checkpoint is damaged,
+    /// the result names an older one from which to resume ([`TrainError::DamagedCheckpoint`]).
     pub fn with_older_checkpoint(&self, error: TrainError) -> TrainError {
-        // `checkpoints/update-…` of the run.
+        // The run of `checkpoints/update-…`.
         match self.newest().ancestors().nth(2) {
             Some(run) => with_older(run, error),
             None => error,
@@ -160,19 +159,19 @@ impl RunRecord {
         newest.map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// The updates that the schedule of the learning rate has made, with those that the run continued: the
-    /// [`TrainingConfig::schedule_start`] of a run that goes on with this run's rates.
+    /// Updates of the learning-rate schedule so far, including those of the run that this one continued: the
+    /// [`TrainingConfig::schedule_start`] of a run that continues this schedule.
     pub fn schedule_updates(&self) -> usize {
         self.config.schedule_start.saturating_add(self.updates)
     }
 }
 
-/// The model that the directory of a run keeps.
+/// The model that the directory of a run holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeptModel<'a> {
     /// The model of a validation.
     Validation(&'a Validation),
-    /// The mean of the last checkpoints.
+    /// The average of the last checkpoints.
     Average(&'a AverageOutcome),
 }
 
@@ -186,7 +185,7 @@ impl<'a> KeptModel<'a> {
     }
 }
 
-/// Whether a training run has begun in a directory, even if it has not saved anything yet.
+/// Whether a training run has started in a directory, even if it has not saved anything yet.
 pub fn holds_run(directory: impl AsRef<Path>) -> bool {
     directory.as_ref().join(CHECKPOINTS).is_dir()
 }
@@ -197,13 +196,13 @@ mod tests {
     use crate::metrics::criterion::Criterion;
     use crate::validation::tests::validation;
 
-    /// [`chosen`], in a record that does not have the choice.
+    /// [`chosen`], for a record without the choice.
     fn kept(numbers: &[f64], averages: Vec<AverageOutcome>) -> Option<Vec<usize>> {
         chosen(numbers, averages, None).0
     }
 
-    /// The updates of the model that is kept, and the number that chose it. `best_by` is the highest BLEU; validations
-    /// have these numbers, after the updates 1, 2, ….
+    /// The updates of the directory's model, and the metric that chose it. `best_by` is the highest BLEU; the
+    /// validations, after updates 1, 2, …, have these values.
     fn chosen(
         numbers: &[f64],
         averages: Vec<AverageOutcome>,
@@ -247,20 +246,20 @@ mod tests {
     fn the_model_that_is_kept_is_that_of_the_best_validation_or_average() {
         assert_eq!(kept(&[], vec![]), None);
         assert_eq!(kept(&[3.0, 5.0, 5.0, f64::NAN], vec![]), Some(vec![2]));
-        // Nothing is known of them: the newest.
+        // No value is known: the newest.
         assert_eq!(kept(&[f64::NAN, f64::NAN], vec![]), Some(vec![2]));
         assert_eq!(kept(&[f64::NAN, 1.0, 0.5], vec![]), Some(vec![2]));
 
         let kept_one = || vec![average(&[1, 2], 6.0, true)];
         assert_eq!(kept(&[3.0, 5.0], kept_one()), Some(vec![1, 2]));
-        // The run went on.
+        // The run continued.
         assert_eq!(kept(&[3.0, 5.0, 6.0], kept_one()), Some(vec![1, 2]));
         assert_eq!(kept(&[3.0, 5.0, 7.0], kept_one()), Some(vec![3]));
         let other = vec![average(&[1, 2], 4.0, false)];
         assert_eq!(kept(&[3.0, 5.0], other), Some(vec![2]));
     }
 
-    /// A run that was resumed with another `best_by` keeps its model until one is better by that.
+    /// A run resumed with another `best_by` keeps its model until one is better by that metric.
     #[test]
     fn the_model_that_is_kept_is_the_one_that_was_chosen() {
         let choice = |update, is_average, by: &str| {
@@ -279,7 +278,7 @@ mod tests {
         let averages = || vec![average(&[1, 2], 4.5, true), average(&[2, 3], 9.0, false)];
         let found = chosen(&numbers, averages(), choice(2, true, "loss"));
         assert_eq!(found, (Some(vec![1, 2]), by("loss")));
-        // The newest model, in place of one that was lost, and not validated.
+        // The newest model, not validated, in place of one that was lost.
         let found = chosen(&numbers, vec![], choice(4, false, "BLEU"));
         assert_eq!(found, (None, by("BLEU")));
         assert_eq!(chosen(&numbers, vec![], None), (Some(vec![2]), by("BLEU")));

@@ -1,15 +1,15 @@
-//! Which checkpoints are the last ones of a run.
+//! Which checkpoints are a run's last ones.
 
 use serde::{Deserialize, Serialize};
 
-/// The updates of a run's *scheduled* checkpoints, the newest of them, in order.
+/// The updates of a run's newest *scheduled* checkpoints, in order.
 ///
-/// A checkpoint is scheduled if its settings alone place it: after a multiple of `validate_every` or
-/// `checkpoint_every` updates. Others are made after some minutes, or where a run ended or was interrupted. They
-/// serve to resume the run, and only while they are the newest: the last checkpoints of a run, of which an
-/// average is made, would otherwise depend on the clock and on when the run was stopped.
+/// A checkpoint is scheduled if the settings alone determine it: after a multiple of `validate_every` or
+/// `checkpoint_every` updates. Others are written after some minutes, or when a run ends or is interrupted. They
+/// serve to resume the run, and only while they are the newest. Otherwise the last checkpoints of a run, which are
+/// averaged, would depend on the clock and on when the run was stopped.
 ///
-/// Records of older versions do not have them: there, every checkpoint is one of the last.
+/// Records of older versions lack them: there, every checkpoint counts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Scheduled(Option<Vec<usize>>);
@@ -20,13 +20,12 @@ impl Scheduled {
         Self(Some(Vec::new()))
     }
 
-    /// These; or `all`, if the record of them is missing.
+    /// These, or `all` if they were not recorded.
     pub fn or(self, all: impl IntoIterator<Item = usize>) -> Self {
         Self(Some(self.0.unwrap_or_else(|| all.into_iter().collect())))
     }
 
-    /// Adds the checkpoint of an update, unless it is the last one already, and forgets all but the newest
-    /// `keep`.
+    /// Adds the checkpoint of an update, unless it is already the last, and drops all but the newest `keep`.
     pub fn add(&mut self, update: usize, keep: usize) {
         let updates = self.0.get_or_insert_default();
         if updates.last() != Some(&update) {
@@ -36,8 +35,8 @@ impl Scheduled {
         updates.drain(..old);
     }
 
-    /// The newest `count` of the last checkpoints that are `there`, in order: scheduled ones, and that of
-    /// the update `newest`.
+    /// The newest `count` of the last checkpoints among `there`, in order: scheduled ones, and the checkpoint of
+    /// update `newest`.
     pub fn last(&self, newest: usize, there: &[usize], count: usize) -> Vec<usize> {
         let scheduled = |update: usize| {
             let updates = self.0.as_ref();
@@ -70,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_scheduled_or_the_newest() {
-        // 2 is kept because its validation was good, 13 was made by the clock, 14 by an interruption.
+        // 2 was kept for its validation, 13 was written by the clock, 14 by an interruption.
         let there = [2, 8, 12, 13, 14];
         let all = scheduled(&[8, 12]);
         assert_eq!(all.last(14, &there, 9), [8, 12, 14]);

@@ -16,12 +16,12 @@ use crate::validation::{AverageOutcome, Validation};
 /// The content of `run.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// Updates made or skipped.
+    /// Number of updates, including skipped ones.
     pub update: usize,
-    /// Updates skipped.
+    /// Number of skipped updates.
     #[serde(default)]
     pub skipped: usize,
-    /// Updates skipped since the last one that was made.
+    /// Number of updates skipped since the last one that was made.
     #[serde(default)]
     pub skipped_in_a_row: usize,
     pub seconds: f64,
@@ -30,24 +30,24 @@ pub(crate) struct RunState {
     pub examples: usize,
     #[serde(rename = "pairs_checksum")]
     pub checksum: u32,
-    /// The examples to validate on, which earlier versions did not record.
+    /// The validation examples; earlier versions did not record them.
     #[serde(default, rename = "validation_data")]
     pub valid: Option<ExampleSet>,
-    /// The names of the frozen parameters, which earlier versions did not record.
+    /// The names of the frozen parameters; earlier versions did not record them.
     #[serde(default)]
     pub frozen: Option<Vec<String>>,
     pub validations: Vec<Validation>,
-    /// Statistics of the training since the last of them.
+    /// Statistics of the training since the last validation.
     pub since_validation: Statistics,
     #[serde(default)]
     pub scheduled: Scheduled,
-    /// The averages made where the run had ended.
+    /// The averages made at the ends of the run.
     #[serde(default)]
     pub averages: Vec<AverageOutcome>,
-    /// The choice of the model that the directory has, which earlier versions did not record.
+    /// Which model the directory has; earlier versions did not record it.
     #[serde(default)]
     pub choice: Option<Choice>,
-    /// Whether the hook has ended the run, and the average of its last checkpoints is still to be made.
+    /// Whether the hook has ended the run and the average of its last checkpoints is still to be made.
     #[serde(default)]
     pub average_is_due: bool,
 }
@@ -57,14 +57,14 @@ pub(crate) struct RunState {
 pub(crate) struct Choice {
     /// The update after which it was validated.
     pub update: usize,
-    /// Whether it is the average that was made there.
+    /// Whether it is the average made after that update.
     pub is_average: bool,
-    /// The number by which it was the best, as `best_by` was then.
+    /// The metric by which it was the best: `best_by` at that time.
     pub by: String,
 }
 
 impl RunState {
-    /// The start of a run that trains and validates on these examples, with these parameters frozen.
+    /// The initial state of a run that trains and validates on these examples, with these parameters frozen.
     pub fn new(
         config: &TrainingConfig,
         train: ExampleSet,
@@ -82,8 +82,7 @@ impl RunState {
         }
     }
 
-    /// Notes that the directory has the model of this state now, or the average that was made of the last
-    /// checkpoints.
+    /// Records that the directory now has this state's model, or the average of the last checkpoints.
     pub fn note_choice(&mut self, is_average: bool) {
         self.choice = Some(Choice {
             update: self.update,
@@ -92,7 +91,7 @@ impl RunState {
         });
     }
 
-    /// Counts the next update, which is skipped unless it is finite.
+    /// Counts the next update; it is skipped unless it is finite.
     pub fn count(&mut self, item: &UpdateItem) {
         self.update += 1;
         match item.is_finite() {
@@ -112,12 +111,12 @@ impl RunState {
         self.validations.last().map_or(0, |last| last.update)
     }
 
-    /// Updates made, without those that were skipped.
+    /// Number of updates, excluding skipped ones.
     pub fn made(&self) -> usize {
         self.update - self.skipped
     }
 
-    /// Notes that there is a checkpoint of this state.
+    /// Records that there is a checkpoint of this state.
     pub fn note_checkpoint(&mut self) {
         let TrainingConfig {
             validate_every,
@@ -132,13 +131,13 @@ impl RunState {
         }
     }
 
-    /// The newest `count` of the last checkpoints that are `there`, in order, this state's among them.
+    /// The newest `count` of the last checkpoints among `there`, which includes this state's, in order.
     pub fn last_checkpoints(&self, there: &[usize], count: usize) -> Vec<usize> {
         self.scheduled.last(self.update, there, count)
     }
 
-    /// Which of the checkpoints that are `there`, this state's among them, are kept: the last ones, and those
-    /// of the best validations.
+    /// Which of the checkpoints `there`, which include this state's, are kept: the last ones, and those of the
+    /// best validations.
     pub fn kept_checkpoints(&self, there: &[usize]) -> Vec<usize> {
         let validations = self.validations.iter();
         let validated = validations.filter(|validation| there.contains(&validation.update));
@@ -149,15 +148,15 @@ impl RunState {
         kept
     }
 
-    /// Whether a validation is better than all before it, and than the averages of checkpoints.
+    /// Whether a validation is better than all earlier ones and than the averages of checkpoints.
     pub fn is_best(&self, validation: &Validation) -> bool {
         let by = &self.config.best_by;
         let best = self.best().map_or(f64::NAN, |best| by.value(best));
         by.is_better(by.value(validation), best)
     }
 
-    /// Whether the model of a validation replaces that of the directory: it is the best, or the directory has no
-    /// model whose validation is known.
+    /// Whether a validation's model replaces the directory's model: it is the best, or no model so far has a value
+    /// to compare.
     pub fn replaces_model(&self, validation: &Validation) -> bool {
         self.is_best(validation) || self.best().is_none()
     }
@@ -170,8 +169,8 @@ impl RunState {
             .best(self.validations.iter().chain(averages))
     }
 
-    /// Whether as many validations in a row as patience lasts were not better than the best before them, the
-    /// last one being of this state. A resumed run whose patience is over has ended, until it has more of it.
+    /// Whether the last validation, at this state, is at least the `patience`-th in a row without an improvement.
+    /// A run resumed in this state has ended, unless `patience` is raised.
     pub fn is_out_of_patience(&self) -> bool {
         self.update == self.validated_update()
             && self
@@ -180,8 +179,8 @@ impl RunState {
                 .is_some_and(|patience| self.not_better() >= patience)
     }
 
-    /// Why the run has ended, if nothing is left to do but, perhaps, the average of its last checkpoints: all its
-    /// updates are made, or its patience is over, and the model is validated.
+    /// Why the run has ended, if nothing is left to do except possibly the average of its last checkpoints: all
+    /// updates are made or early stopping applies, and the model is validated.
     pub fn ended(&self) -> Option<StopReason> {
         if self.update != self.validated_update() || self.average_is_due {
             None
@@ -192,13 +191,13 @@ impl RunState {
         }
     }
 
-    /// The average of these checkpoints, if it was made where the run is now.
+    /// The average of these checkpoints, if it was made at the current update.
     pub fn made_average(&self, checkpoints: &[usize]) -> Option<&AverageOutcome> {
         let mut averages = self.averages.iter();
         averages.find(|average| average.is_of(self.update, checkpoints))
     }
 
-    /// The validations since the best one.
+    /// Number of validations since the best one.
     fn not_better(&self) -> usize {
         let by = &self.config.best_by;
         let mut best = f64::NAN;
@@ -214,14 +213,14 @@ impl RunState {
         since
     }
 
-    /// Checks that the counts agree with each other and with the update that the checkpoint's name has.
+    /// Checks that the counts agree with each other and with the update in the checkpoint's name.
     ///
     /// # Errors
-    /// The disagreement, in words.
+    /// Describes the disagreement.
     pub fn check_counts(&self, update: usize) -> Result<(), String> {
         if self.update != update {
             return Err(format!(
-                "update {}, in a checkpoint of update {update}",
+                "update {} in a checkpoint of update {update}",
                 self.update
             ));
         }
@@ -229,7 +228,7 @@ impl RunState {
         if !counts.is_sorted() {
             let [in_a_row, skipped, updates] = counts;
             return Err(format!(
-                "{in_a_row} updates skipped in a row, {skipped} skipped, {updates} in all"
+                "{in_a_row} consecutive updates skipped, {skipped} skipped, {updates} in total"
             ));
         }
         match self.validations.last() {
@@ -240,8 +239,8 @@ impl RunState {
         }
     }
 
-    /// Checks that a run with the settings and data of `now` continues this one. `name` is the noun
-    /// for an example.
+    /// Checks that a run with the settings and data of `now` continues this one. `name` is what an example is
+    /// called.
     pub fn continues_as(&self, now: &Self, path: &Path, name: &str) -> Result<(), TrainError> {
         same_settings(path, &self.config, &now.config)?;
         if let (Some(before), Some(now)) = (&self.frozen, &now.frozen) {
@@ -265,7 +264,7 @@ impl RunState {
         }
     }
 
-    /// The examples to train on.
+    /// The training examples.
     fn train(&self) -> ExampleSet {
         ExampleSet {
             examples: self.examples,
@@ -274,14 +273,15 @@ impl RunState {
     }
 }
 
-/// Checks that a run with the settings `now` continues one with the settings `before`, of the checkpoint at `path`.
+/// Checks that a run with the settings `now` continues a run with the settings `before`, from the checkpoint at
+/// `path`.
 pub(crate) fn same_settings(
     path: &Path,
     before: &TrainingConfig,
     now: &TrainingConfig,
 ) -> Result<(), TrainError> {
-    // Settings that may change: the length of training, unless the learning rate depends on it, and those without
-    // effect on the weights.
+    // These settings may change: the length of training, unless the learning rate depends on it, and settings that
+    // do not affect the weights.
     let comparable = |config: &TrainingConfig| TrainingConfig {
         updates: match config.schedule.falls_to_zero() {
             true => config.updates,
@@ -301,7 +301,7 @@ pub(crate) fn same_settings(
     same_config(path, &comparable(before), &comparable(now))
 }
 
-/// Checks that the frozen parameters are those of the checkpoint at `path`, in any order.
+/// Checks that the frozen parameters equal those of the checkpoint at `path`, in any order.
 pub(crate) fn same_frozen(
     path: &Path,
     before: &[String],
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use crate::validation::tests::validation;
 
-    /// A run without averages, whose validations, after the updates 10, 20, …, have these numbers.
+    /// A run without averages, whose validations after updates 10, 20, … have these values.
     fn run(config: TrainingConfig, numbers: &[f64]) -> RunState {
         let numbered = (1..).zip(numbers);
         let validations: Vec<_> = numbered
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// The checkpoints that are left, when each is made and old ones are removed as the run goes.
+    /// The checkpoints that remain if each is written, and old ones are removed, during the run.
     fn left(config: &TrainingConfig, made: &[usize], numbers: &[f64]) -> Vec<usize> {
         let mut state = run(config.clone(), &[]);
         let mut there = Vec::new();
@@ -399,7 +399,7 @@ mod tests {
         };
         assert_eq!(left(&config, &[5, 10, 12], &[]), [10, 12]);
         assert_eq!(left(&config, &[5, 10, 12, 13], &[]), [10, 13]);
-        // Then the same checkpoints are left as in a run without them.
+        // The remaining checkpoints are the same as in a run without those.
         let undisturbed = left(&config, &[5, 10, 15], &[]);
         assert_eq!(left(&config, &[5, 10, 12, 13, 15], &[]), undisturbed);
         assert_eq!(undisturbed, [10, 15]);
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn the_best_is_better_than_all_validations_and_averages_and_nan_never_is() {
         let mut state = run(config(), &[f64::NAN, f64::NAN]);
-        // Nothing is known of the model that the directory has.
+        // Nothing is known about the directory's model.
         assert!(state.replaces_model(&validation(30, f64::NAN)));
         assert!(!state.is_best(&validation(30, f64::NAN)));
         assert!(state.is_best(&validation(30, 4.0)));
@@ -425,7 +425,7 @@ mod tests {
         });
         assert!(!state.is_best(&validation(40, 5.0)));
         assert!(state.is_best(&validation(40, 7.0)));
-        // A run that is resumed with another criterion compares by that one.
+        // A run resumed with another criterion compares by that one.
         state.config.best_by = Criterion::lowest("BLEU");
         assert!(state.is_best(&validation(40, 3.0)));
         assert!(!state.is_best(&validation(40, 5.0)));
@@ -530,13 +530,13 @@ mod tests {
         // The state of a run of an earlier version.
         unknown.continues_as(&known, path, "pair").unwrap();
         for (other, shown) in [
-            (set(8, 0xabc), "8 pairs of checksum 00000abc"),
-            (set(9, 0xabd), "9 pairs of checksum 00000abd"),
+            (set(8, 0xabc), "8 pairs (checksum 00000abc)"),
+            (set(9, 0xabd), "9 pairs (checksum 00000abd)"),
         ] {
             let error = known.continues_as(&with(other), path, "pair").unwrap_err();
             let found = error.to_string();
             let expected =
-                format!("run: validated on 9 pairs of checksum 00000abc, not on {shown}; ");
+                format!("run: validated on 9 pairs (checksum 00000abc), not on {shown}; ");
             assert!(found.starts_with(&expected), "{found}");
         }
     }
@@ -559,7 +559,7 @@ mod tests {
         state.average_is_due = true;
         assert_eq!(state.ended(), None);
         state.average_is_due = false;
-        // The validation of the last update is still to be made.
+        // The validation of the last update is missing.
         state.validations.pop();
         assert_eq!(state.ended(), None);
     }

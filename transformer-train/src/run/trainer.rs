@@ -32,7 +32,7 @@ use crate::validation::{
     ValidationMetrics,
 };
 
-/// A training run of any model that has an [`Objective`].
+/// A training run of any model with an [`Objective`].
 ///
 /// ```
 /// use burn_autodiff::Autodiff;
@@ -72,10 +72,10 @@ use crate::validation::{
 /// ```
 ///
 /// # Random numbers
-/// Dropout is drawn from Burn's generator, of which a process has one for each backend; each update seeds it. So a
-/// second run in the same process, or your own code that draws from it beside a run (`Tensor::random`), changes the
-/// dropout of the run, which then cannot be repeated bit by bit. Everything else has generators of its own: models may
-/// be made by a seed, loaded and decoded, also by sampling, beside a run.
+/// Dropout is drawn from Burn's generator, of which a process has one per backend; each update seeds it. A second
+/// run in the same process, or your own code that draws from it during a run (`Tensor::random`), therefore changes
+/// the run's dropout, and the run cannot be repeated bit for bit. Everything else has its own generators: during a
+/// run, you can initialise models from a seed, load them and decode, also by sampling.
 pub struct Trainer<B, M, O = Adam<M, B>, S = RateSchedule>
 where
     B: AutodiffBackend,
@@ -90,7 +90,7 @@ where
     /// The processes that train together.
     ranks: Ranks,
     directory: Option<PathBuf>,
-    /// The lock of the directory, where the caller has locked it.
+    /// The lock of the directory, if the caller has locked it.
     lock: Option<RunLock>,
     on_start: Option<Box<StartHook>>,
     #[cfg(feature = "text")]
@@ -100,13 +100,13 @@ where
     interrupter: Interrupter,
     display: ProgressDisplay,
     renderer: Option<Box<dyn MetricsRenderer>>,
-    /// The measurements at each validation besides the loss.
+    /// Measurements at each validation, in addition to the loss.
     hook: ValidationHook<B::InnerBackend, M::InnerModule>,
     /// The observers and logs.
     watching: Watching,
 }
 
-/// The schedule of a run, for a model of this width.
+/// The schedule of a run, for a model with this width.
 type ScheduleOf<S> = dyn Fn(&TrainingConfig, Option<usize>) -> Result<S, TrainError>;
 
 /// Called with the run's directory.
@@ -115,8 +115,8 @@ type StartHook = dyn FnOnce(&Path) -> Result<(), HookError>;
 impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// A run of `model`, on its device, with the paper's optimizer and schedule (§5.3).
     ///
-    /// Parameters that need no gradient ([`Module::no_grad`](burn::module::Module::no_grad)) are
-    /// frozen: training does not change them, and neither does resuming.
+    /// Parameters that need no gradient ([`Module::no_grad`](burn::module::Module::no_grad)) are frozen: neither
+    /// training nor resuming changes them.
     pub fn new(model: M, config: TrainingConfig) -> Self {
         Self {
             optimizer: config.adam().init(),
@@ -148,11 +148,11 @@ where
     O: Optimizer<M, B> + 'static,
     S: LrScheduler + 'static,
 {
-    /// Trains with another optimizer of Burn's, before its first step: [`Adam`] with other constants, Burn's own, or
-    /// yours. The configuration's weight decay is the default optimizer's alone; clipping is the run's with any.
+    /// Uses another optimizer, in its initial state: [`Adam`] with other constants, one of Burn's, or your own.
+    /// The configuration's weight decay applies only to the default optimizer; its clipping applies to all.
     ///
-    /// A run is resumed with the optimizer that it began with, of which a checkpoint has the state but not the
-    /// settings.
+    /// A run must be resumed with the optimizer that it started with: a checkpoint contains the optimizer's state,
+    /// but not its settings.
     ///
     /// ```
     /// # use burn_autodiff::Autodiff;
@@ -181,14 +181,14 @@ where
         self.with(|_, schedule| (optimizer, schedule))
     }
 
-    /// Trains with another schedule of Burn's, before its first step, in place of the configuration's. In a run that is
-    /// resumed it is stepped as often as updates were made before, and so must be the same.
+    /// Uses another schedule of Burn's, in its initial state, in place of the configuration's. A resumed run steps
+    /// it once per earlier update, so it must be the same schedule.
     pub fn schedule<R: LrScheduler + 'static>(self, schedule: R) -> Trainer<B, M, O, R> {
         let schedule: Box<ScheduleOf<R>> = Box::new(move |_, _| Ok(schedule.clone()));
         self.with(|optimizer, _| (optimizer, schedule))
     }
 
-    /// The same run with another optimizer or another schedule.
+    /// The same run with another optimizer and schedule.
     fn with<P, R>(
         self,
         replace: impl FnOnce(O, Box<ScheduleOf<S>>) -> (P, Box<ScheduleOf<R>>),
@@ -216,8 +216,8 @@ where
         }
     }
 
-    /// Trains on these devices: the first holds the model and the optimizer, each computes its share
-    /// of an update's batches. By default, the model's own device.
+    /// Trains on these devices: the first holds the model and the optimizer, and each computes some of an update's
+    /// batches. By default, the model's own device.
     pub fn devices(mut self, devices: Vec<B::Device>) -> Self {
         if !devices.is_empty() {
             self.devices = devices;
@@ -225,13 +225,13 @@ where
         self
     }
 
-    /// Trains together with other processes, each of which makes a `Trainer` of the same model, settings and examples.
-    /// They make the updates of one process: the batches of an update, [`TrainingConfig::batches_per_update`] in all,
-    /// are dealt out to them, and their gradients are added up.
+    /// Trains together with other processes, each of which creates a `Trainer` of the same model, settings and
+    /// examples. Their updates are those of a single process: the batches of an update,
+    /// [`TrainingConfig::batches_per_update`] in total, are distributed, and the gradients are summed.
     ///
-    /// Rank 0 leads: it alone has the directory, validates, displays and logs, and these settings of the others are
-    /// ignored. All begin with its weights, and all end together, whichever of them is interrupted. The [`Trained`] of
-    /// another rank has neither validations nor an average.
+    /// Rank 0 leads: it alone has the directory, validates, displays and logs; these settings are ignored in the
+    /// others. All start with rank 0's weights, and all end together, whichever of them is interrupted. In other
+    /// ranks, [`Trained`] has neither validations nor an average.
     ///
     /// A process that fails must end the others, as `Mpi::run` does with the feature `mpi`.
     pub fn ranks(mut self, ranks: &Ranks) -> Self {
@@ -239,113 +239,114 @@ where
         self
     }
 
-    /// Keeps the model of the best validation, by [`TrainingConfig::best_by`], in `directory`, and
-    /// checkpoints below it. Without a directory nothing is written, and no checkpoints are averaged.
+    /// Saves the model of the best validation, by [`TrainingConfig::best_by`], in `directory`, and checkpoints
+    /// below it. Without a directory, nothing is written and no checkpoints are averaged.
     ///
-    /// Until the run ends, or its process does, other runs in the directory are refused, in this process
-    /// and in others ([`TrainError::InUse`]), unless the file system has no locks.
+    /// Until the run or its process ends, other runs in the directory are refused, in this process and in others
+    /// ([`TrainError::InUse`]), unless the file system has no locks.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self.lock = None;
         self
     }
 
-    /// As [`directory`](Self::directory), in a directory that the caller has locked: one that writes there
-    /// before the run begins.
+    /// Like [`directory`](Self::directory), for a directory that the caller has locked to write to it before the
+    /// run.
     pub fn locked(mut self, lock: RunLock) -> Self {
         self.directory = Some(lock.directory().to_owned());
         self.lock = Some(lock);
         self
     }
 
-    /// Calls `hook` with the directory once, when the run is sure to begin or to go on: the directory is locked,
-    /// and its checkpoint, if the run is resumed, is one of this run's settings and data. No update has been
-    /// made, and nothing but the tokenizers has been written. It is not called where a run is resumed that has ended
+    /// Calls `hook` once with the directory, when the run is certain to start or resume: the directory is locked,
+    /// and the checkpoint of a resumed run matches this run's settings and data. No update has been made, and only
+    /// the tokenizers have been written. The hook is not called if the resumed run has already ended
     /// ([`resume`](Self::resume)).
     ///
-    /// Here a program writes its own files beside the model, so that a run that is refused overwrites nothing. Without
-    /// a directory the hook is not called. An error of the hook ends the run.
+    /// In this hook, a program writes its own files beside the model, so that a refused run overwrites nothing.
+    /// Without a directory, the hook is not called. An error of the hook ends the run.
     pub fn on_start(mut self, hook: impl FnOnce(&Path) -> Result<(), HookError> + 'static) -> Self {
         self.on_start = Some(Box::new(hook));
         self
     }
 
-    /// Saves the tokenizers in the directory, beside the model, before the first update. They must fit
-    /// the model ([`Objective::check_tokenizers`]), and be those of the run that is resumed.
+    /// Saves the tokenizers beside the model before the first update. They must fit the model
+    /// ([`Objective::check_tokenizers`]), and equal those of the run that is resumed.
     #[cfg(feature = "text")]
     pub fn tokenizers(mut self, tokenizers: &Tokenizers) -> Self {
         self.tokenizers = Some(tokenizers.clone());
         self
     }
 
-    /// Continues from the newest checkpoint in the directory, if there is one: with its weights and their
-    /// average, its optimizer's state, and the next examples. The run then ends as one that was not stopped,
-    /// wherever it was stopped or killed: bit for bit, where the backend computes deterministically.
+    /// Resumes from the newest checkpoint in the directory, if there is one: with its weights and their average,
+    /// its optimizer's state, and the next examples. Wherever the run was stopped or killed, its result is the
+    /// same as without the interruption, bit for bit if the backend is deterministic.
     ///
-    /// Settings without an effect on the weights may change: when to validate, to write and keep checkpoints, by which
-    /// criterion to compare validations, and when to end, unless the learning rate depends on the end. The examples
-    /// must be those of the run, also those to validate on, of which the best model is the best.
+    /// Settings that do not affect the weights may change: when to validate, when to write and keep checkpoints,
+    /// by which criterion to compare validations, and when to end, unless the learning rate depends on the end.
+    /// The training examples must be the same, and so must the validation examples, by which the best model was
+    /// chosen.
     ///
-    /// A run that has ended, and has nothing left to do with these settings, is returned as it was: nothing is
-    /// written, and observers do not start.
+    /// If the run has ended and these settings leave nothing to do, its result is returned: nothing is written,
+    /// and observers do not start.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
     }
 
-    /// Ends the run after this time, however many updates it has made.
+    /// Ends the run after this time, regardless of its updates.
     pub fn max_duration(mut self, duration: Duration) -> Self {
         self.max_duration = Some(duration);
         self
     }
 
-    /// Lets `interrupter` end the run after the current update; a checkpoint is then written.
+    /// Lets `interrupter` end the run after the current update, with a checkpoint.
     pub fn interrupter(mut self, interrupter: Interrupter) -> Self {
         self.interrupter = interrupter;
         self
     }
 
-    /// Selects the display of progress; by default Burn's TUI in a terminal, plain lines elsewhere.
+    /// Selects the progress display; by default Burn's TUI in a terminal, plain lines elsewhere.
     pub fn display(mut self, display: ProgressDisplay) -> Self {
         self.display = display;
         self
     }
 
-    /// Shows progress with a custom renderer of Burn's instead.
+    /// Displays progress with a custom Burn renderer instead.
     pub fn renderer(mut self, renderer: impl MetricsRenderer + 'static) -> Self {
         self.renderer = Some(Box::new(renderer));
         self
     }
 
-    /// Passes the run's numbers to an observer, too. Further calls add further observers.
+    /// Adds an observer, which receives the run's metrics.
     pub fn observer(mut self, observer: impl RunObserver + 'static) -> Self {
         self.watching.observers.push(Box::new(observer));
         self
     }
 
-    /// Updates between two points of training that observers are given, and thus between two lines of the logs
-    /// and two plain lines; by default 50.
+    /// Number of updates between two points of training, and so between two lines of the logs and of the plain
+    /// display. Default: 50.
     pub fn observe_every(mut self, updates: usize) -> Self {
         self.watching.every = updates;
         self
     }
 
-    /// Logs the run as JSON lines in `log.jsonl` of the directory ([`JsonLog`](crate::progress::JsonLog)).
+    /// Logs the run as JSON lines in the directory's `log.jsonl` ([`JsonLog`](crate::progress::JsonLog)).
     pub fn log_json(mut self, log: bool) -> Self {
         self.watching.json = log;
         self
     }
 
-    /// Logs the run as TensorBoard's event files in `tensorboard` of the directory
+    /// Logs the run as TensorBoard event files in the directory's `tensorboard`
     /// ([`TensorBoardLog`](crate::progress::TensorBoardLog)).
     pub fn tensorboard(mut self, log: bool) -> Self {
         self.watching.tensorboard = log;
         self
     }
 
-    /// Measures more at each validation, as [`validate_with`](Self::validate_with) does, by a function: `hook` is called
-    /// with the model and returns a number for each of `names`, in [`ControlFlow::Continue`], or in
-    /// [`ControlFlow::Break`] to end the run there.
+    /// Adds metrics to each validation, like [`validate_with`](Self::validate_with), computed by a function:
+    /// `hook` is called with the model and returns one value per name in `names`, in [`ControlFlow::Continue`], or
+    /// in [`ControlFlow::Break`] to end the run.
     ///
     /// ```
     /// # use burn_autodiff::Autodiff;
@@ -394,14 +395,13 @@ where
         })
     }
 
-    /// Measures more at each validation: by decoding (`TextValidation`, with the feature `text`), or by
-    /// [`ValidationMetrics`] of your own. The metrics check the model before the first update. A second call measures
-    /// that, too.
+    /// Adds metrics to each validation: by decoding (`TextValidation`, with the feature `text`), or your own
+    /// [`ValidationMetrics`]. They check the model before the first update. Further calls add further metrics.
     ///
-    /// The numbers appear beside the loss in the displays, and in
-    /// [`Validation::numbers`](crate::validation::Validation::numbers). By [`TrainingConfig::best_by`], one of them decides
-    /// which model the directory keeps, and when [`TrainingConfig::patience`] is over. After an error of the metrics
-    /// the run can be resumed.
+    /// The values appear beside the loss in the displays, and in
+    /// [`Validation::numbers`](crate::validation::Validation::numbers). [`TrainingConfig::best_by`] can select one
+    /// of them to choose the saved model and to control early stopping ([`TrainingConfig::patience`]). After an
+    /// error of the metrics, the run can be resumed.
     pub fn validate_with(
         mut self,
         metrics: impl ValidationMetrics<B::InnerBackend, M::InnerModule> + 'static,
@@ -410,15 +410,16 @@ where
         self
     }
 
-    /// Trains the model on `train`, a list of examples or another source of them, and validates it on `valid`.
+    /// Trains the model on `train`, a list or another source of examples, and validates it on `valid`.
     ///
-    /// A thread reads the examples of the next few updates while the device computes.
+    /// A background thread reads the examples of the next few updates while the device computes.
     ///
     /// # Errors
-    /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
-    /// checkpoint cannot be written or read, when an example cannot be read, when an observer cannot start or a
-    /// hook of the validations fails, when the loss or the gradients of [`TrainingConfig::skip_limit`] updates
-    /// in a row are not finite, or the loss of a validation is not.
+    /// - The configuration, the tokenizers, the examples or the directory do not fit the run.
+    /// - A checkpoint cannot be written or read, or an example cannot be read.
+    /// - An observer cannot start, or a validation hook fails.
+    /// - The loss or the gradients of [`TrainingConfig::skip_limit`] consecutive updates are not finite, or the
+    ///   loss of a validation is not.
     pub fn train(
         self,
         train: impl ExampleSource<Example = <M as Objective<B>>::Example>,
@@ -428,26 +429,26 @@ where
     }
 }
 
-/// A trained model and the record of its training.
+/// A trained model, and the record of its training.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trained<M> {
-    /// The model after the last update, without gradients; with [`TrainingConfig::ema_decay`], that of the averaged
+    /// The model after the last update, without gradients; with [`TrainingConfig::ema_decay`], with the averaged
     /// weights.
     pub model: M,
-    /// All validations, in order, with those before a resume.
+    /// All validations, in order, including those before a resume.
     pub validations: Vec<Validation>,
-    /// Updates made, with those before a resume and those that were skipped.
+    /// Number of updates, including skipped ones and those before a resume.
     pub updates: usize,
-    /// Updates skipped, because their loss or gradients were not finite.
+    /// Number of updates skipped because their loss or gradients were not finite.
     pub skipped: usize,
     /// Why the run ended.
     pub stopped: StopReason,
-    /// The mean of the last checkpoints ([`TrainingConfig::average_last`]); `None` if none was made: without a
-    /// directory, in an interrupted run, or where there is only one checkpoint.
+    /// The average of the last checkpoints ([`TrainingConfig::average_last`]); `None` if there is none: without a
+    /// directory, in an interrupted run, or with only one checkpoint.
     pub average: Option<AverageOutcome>,
-    /// The errors of observers that failed during the run, such as that of a log which could not be written
-    /// any more. The run went on without them.
+    /// The errors of observers that failed during the run, such as a log that could no longer be written. The run
+    /// continued without them.
     pub observer_errors: Vec<ObserverError>,
 }
 

@@ -1,7 +1,7 @@
-//! The training loop, by updates.
+//! The training loop, in updates.
 //!
-//! An *update* is one optimizer step and one step of the schedule, however many batches its gradients come from. By
-//! updates the loop validates, saves and ends, and a run is resumed at one.
+//! An *update* is one optimizer step and one step of the schedule, however many batches its gradients come from.
+//! Validations, checkpoints, the end and the resume of a run all happen between updates.
 
 mod ending;
 mod updating;
@@ -41,8 +41,8 @@ pub enum StopReason {
     Interrupted,
     /// The metrics of a validation ended it ([`Trainer::validate_with`](crate::Trainer::validate_with)).
     Validation,
-    /// As many validations in a row as [`TrainingConfig::patience`] allows were not better. Resumed with the
-    /// same patience, it has still ended; with more, or without, it goes on.
+    /// [`TrainingConfig::patience`] consecutive validations did not improve. If resumed with the same patience,
+    /// the run has still ended; with more, or none, it continues.
     Patience,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Outcome {
     pub observer_errors: Vec<ObserverError>,
 }
 
-/// Why rank 0 ends the run, if it does.
+/// Rank 0's reason to end the run, if any.
 fn reason_of_first(ranks: &Ranks, stopped: Option<StopReason>) -> Option<StopReason> {
     const REASONS: [Option<StopReason>; 6] = [
         None,
@@ -69,23 +69,23 @@ fn reason_of_first(ranks: &Ranks, stopped: Option<StopReason>) -> Option<StopRea
     REASONS[first as usize]
 }
 
-/// A run under way. Its model is an argument, because the optimizer takes it and returns it.
+/// A run in progress. Its model is an argument, because the optimizer consumes and returns it.
 ///
-/// What only rank 0 has is `None` or empty in other processes.
+/// Fields that only rank 0 uses are `None` or empty in other processes.
 pub(crate) struct Run<B: AutodiffBackend, M: Trainable<B>, O, S> {
     pub config: TrainingConfig,
     pub loss: LossOptions,
-    /// At least one, the first being the model's.
+    /// At least one; the first is the model's.
     pub devices: Vec<B::Device>,
     /// The processes that train together.
     pub ranks: Ranks,
-    /// Beginning with the first update of the run.
+    /// Starts with the first update of the run.
     pub updates: UpdateLoader<<M as Objective<B>>::Example>,
     pub valid: Batches<<M as Objective<B>>::Example>,
     pub optimizer: O,
     pub schedule: S,
-    /// The average of the model's weights, if the run has one. After the first update they share no tensor that is
-    /// trained, so that the optimizer goes on changing weights in place.
+    /// The average of the model's weights, if the run has one. After the first update, the two share no trained
+    /// tensor, so that the optimizer keeps changing weights in place.
     pub average: Option<MovingAverage<M::InnerModule>>,
     pub checkpoints: Option<Checkpoints>,
     pub deadline: Option<Instant>,
@@ -95,7 +95,7 @@ pub(crate) struct Run<B: AutodiffBackend, M: Trainable<B>, O, S> {
     pub watch: Watch,
     /// The update of the last checkpoint, and when it was written.
     pub saved: (usize, Instant),
-    /// The memory in which gradients are summed over all processes.
+    /// The buffer in which gradients are summed over all processes.
     pub summed: Vec<f32>,
 }
 
@@ -106,7 +106,7 @@ where
     O: Optimizer<M, B> + 'static,
     S: LrScheduler,
 {
-    /// Makes updates until the run ends, and the average of its last checkpoints.
+    /// Makes updates until the run ends, then averages its last checkpoints.
     pub fn train(mut self, model: M) -> Result<(M::InnerModule, Outcome), TrainError> {
         let result = self
             .until_the_end(model)
@@ -142,8 +142,8 @@ where
         Ok((model, stopped, average))
     }
 
-    /// Makes updates until the run ends; validates and saves as it goes. All processes pause where rank 0 does, and
-    /// where any of them is interrupted; it says whether they go on.
+    /// Makes updates until the run ends, with validations and checkpoints. All processes pause when rank 0 does,
+    /// and when any of them is interrupted; rank 0 decides whether they continue.
     fn updates(&mut self, mut model: M) -> Result<(M, StopReason), TrainError> {
         let mut updates = self.updates.start();
         let mut clock = Instant::now();
@@ -179,12 +179,12 @@ where
         }
     }
 
-    /// Whether there is something to do before the next update, or none.
+    /// Whether anything is due before the next update.
     fn is_to_pause(&self, stopped: Option<StopReason>) -> bool {
         stopped.is_some() || self.validation_is_due(stopped) || self.checkpoint_is_due()
     }
 
-    /// Fails in rank 0 if another process has computed other weights or moments.
+    /// Fails on rank 0 if another process has computed different weights or moments.
     fn check_weights(&self, model: &M) -> Result<(), TrainError> {
         let ranks = &self.ranks;
         if ranks.is_alone() {
@@ -201,7 +201,7 @@ where
         }
     }
 
-    /// The model that is validated and kept: of the averaged weights, if the run has them.
+    /// The model that is validated and saved: with averaged weights, if the run has them.
     fn valid_model(&self, model: &M) -> M::InnerModule {
         match &self.average {
             Some(average) => average.model().clone(),
@@ -221,7 +221,7 @@ where
         }
     }
 
-    /// Why the last validation ended the run, if it did, also before the run was resumed.
+    /// Why the last validation ended the run, if it did, even before a resume.
     fn reason_of_validation(&self) -> Option<StopReason> {
         if self.state.average_is_due && self.config.average_last > 0 {
             Some(StopReason::Validation)
@@ -232,8 +232,7 @@ where
         }
     }
 
-    /// Whether the model is to be validated now. An interrupted run ends without; the resumed run validates
-    /// first.
+    /// Whether a validation is due. An interrupted run ends without one; the resumed run starts with it.
     fn validation_is_due(&self, stopped: Option<StopReason>) -> bool {
         let update = self.state.update;
         let validate_every = self.config.validate_every;
@@ -244,7 +243,7 @@ where
         here && update > self.state.validated_update()
     }
 
-    /// Whether there is to be a checkpoint now, with or without a validation.
+    /// Whether a checkpoint is due, with or without a validation.
     fn checkpoint_is_due(&self) -> bool {
         let update = self.state.update;
         let TrainingConfig {
@@ -259,7 +258,7 @@ where
                 || checkpoint_minutes.is_some_and(|minutes| waited >= minutes))
     }
 
-    /// Validates, if that is due, and saves. Returns why the run ends, if it does.
+    /// Validates, if due, and saves. Returns why the run ends, if it does.
     fn pause(
         &mut self,
         model: &M,
@@ -275,7 +274,7 @@ where
         }
         let flow = match self.validate(model) {
             Ok(flow) => flow,
-            // Training itself has not failed: a resumed run begins with this validation.
+            // Training itself has not failed: a resumed run starts with this validation.
             Err(error @ TrainError::Validation { .. }) => {
                 self.save(model)?;
                 return Err(error);
@@ -283,7 +282,7 @@ where
             Err(error) => return Err(error),
         };
         let ended = flow.is_break().then_some(StopReason::Validation);
-        // A run that is killed before the average is made must not go on: the hook is not asked again.
+        // A run killed before the average is made must not continue: the hook is not asked again.
         self.state.average_is_due = ended.is_some() && self.config.average_last > 0;
         self.save(model)?;
         Ok(stopped.or(ended).or(self.reason_of_validation()))
@@ -297,7 +296,7 @@ where
             return Ok(());
         };
         let valid = self.valid_model(model);
-        // Until a validation has chosen one, the directory has the newest model.
+        // Until a validation has chosen a model, the directory has the newest one.
         if self.state.validations.is_empty() || !checkpoints.has_model() {
             checkpoints.save_model(&valid)?;
             self.state.note_choice(false);

@@ -1,15 +1,15 @@
-//! Which of several validations is the best.
+//! Finds the best of several validations.
 
 use crate::metrics::criterion::Criterion;
 use crate::validation::Validation;
 
 impl Criterion {
-    /// The number of a validation; NaN if it was not measured.
+    /// The value of the metric in a validation; NaN if it was not measured.
     pub fn value(&self, validation: &Validation) -> f64 {
         validation.number(&self.number).unwrap_or(f64::NAN)
     }
 
-    /// The best validation, the first one where several are alike; `None` where none has the number.
+    /// The best validation, the earliest of equals; `None` if none has the metric.
     pub fn best<'a>(
         &self,
         validations: impl IntoIterator<Item = &'a Validation>,
@@ -17,7 +17,7 @@ impl Criterion {
         self.ranked(validations).into_iter().next()
     }
 
-    /// The validations that have the number, the best first; of those that are alike, the earlier first.
+    /// The validations that have the metric, best first; equals in their order.
     pub(crate) fn ranked<'a>(
         &self,
         validations: impl IntoIterator<Item = &'a Validation>,
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::validation::tests::validation;
 
-    /// Validations with these numbers, after the updates 1, 2, ….
+    /// Validations with these values, after updates 1, 2, ….
     fn validations(numbers: &[f64]) -> Vec<Validation> {
         let numbered = (1..).zip(numbers);
         numbered

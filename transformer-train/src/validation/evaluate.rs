@@ -10,7 +10,7 @@ use crate::objective::gradients::sums;
 use crate::objective::loss::LossOptions;
 use crate::objective::statistics::{DeviceStatistics, Statistics};
 
-/// The loss, perplexity and accuracy of a model on examples, by teacher forcing.
+/// The loss, perplexity and accuracy of a model on examples, with teacher forcing.
 ///
 /// # Errors
 /// When an example does not fit a batch or the model.

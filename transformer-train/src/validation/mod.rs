@@ -1,4 +1,4 @@
-//! Validations: their record, and the hook that measures more.
+//! Validations: their record, and the hook for further metrics.
 
 mod best;
 pub(crate) mod evaluate;
@@ -19,40 +19,40 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::objective::statistics::Statistics;
 
-/// One validation, and the training since the one before.
+/// One validation, and the training since the previous one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Validation {
-    /// Updates made, skipped ones included.
+    /// Number of updates, including skipped ones.
     pub update: usize,
-    /// Updates skipped until now, because their loss or gradients were not finite.
+    /// Number of updates skipped so far because their loss or gradients were not finite.
     #[serde(default)]
     pub skipped: usize,
-    /// Seconds spent training, validation and saving left out.
+    /// Seconds spent training, excluding validation and saving.
     pub seconds: f64,
     /// Target tokens trained on since the last validation.
     pub train_tokens: u64,
-    /// Label-smoothed training loss since the last validation, in nats per token; NaN if every update since
+    /// Label-smoothed training loss since the last validation, in nats per token; NaN if every update since then
     /// was skipped.
     #[serde(deserialize_with = "null_is_nan")]
     pub train_loss: f64,
     /// Label-smoothed validation loss, in nats per token.
     pub valid_loss: f64,
-    /// Negative log-likelihood on validation, in nats per token.
+    /// Negative log-likelihood of the validation labels, in nats per token.
     pub valid_nll: f64,
-    /// Share of the validation labels that were the model's first choice, in percent.
+    /// Fraction of validation labels that the model predicted, in percent.
     pub valid_accuracy: f64,
-    /// The numbers that [`Trainer::validate_with`](crate::Trainer::validate_with) and
-    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) measured, by name.
+    /// The metrics of [`Trainer::validate_with`](crate::Trainer::validate_with) and
+    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn), by name.
     #[serde(default, deserialize_with = "nulls_are_nan")]
     pub numbers: BTreeMap<String, f64>,
 }
 
-/// The numbers that every validation has, beside those of its hook, by the names that
-/// [`Validation::number`] knows.
+/// The metrics that every validation has, besides those of its hook, by the names that [`Validation::number`]
+/// accepts.
 pub(crate) const OWN_NUMBERS: [&str; 3] = ["loss", "perplexity", "accuracy"];
 
-/// JSON has no NaN: it is written as `null`.
+/// JSON has no NaN: it is `null`.
 pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
@@ -67,14 +67,14 @@ fn nulls_are_nan<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, 
 }
 
 impl Validation {
-    /// One of its numbers: `loss`, which is label-smoothed, `perplexity`, `accuracy` in percent, or one of
-    /// [`numbers`](Self::numbers); `None` if it has no number of that name.
+    /// One of its metrics: `loss`, which is label-smoothed, `perplexity`, `accuracy` in percent, or one of
+    /// [`numbers`](Self::numbers); `None` if there is no metric with that name.
     pub fn number(&self, name: &str) -> Option<f64> {
         let mut all = self.all_numbers();
         all.find_map(|(own, value)| (own == name).then_some(value))
     }
 
-    /// All its numbers, each with its name: [`OWN_NUMBERS`], then those of its hook.
+    /// All its metrics with their names: [`OWN_NUMBERS`], then those of its hook.
     pub(crate) fn all_numbers(&self) -> impl Iterator<Item = (&str, f64)> {
         let own = [self.valid_loss, self.valid_nll.exp(), self.valid_accuracy];
         let measured = self.numbers.iter();
@@ -83,33 +83,33 @@ impl Validation {
     }
 }
 
-/// The mean of a run's last checkpoints (§6.1), made and validated where the run ended
+/// The average of a run's last checkpoints (§6.1), made and validated at the end of the run
 /// ([`TrainingConfig::average_last`](crate::TrainingConfig::average_last)).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AverageOutcome {
     /// The updates of its checkpoints, in order: fewer than `average_last` if the run had fewer.
     pub checkpoints: Vec<usize>,
-    /// Its validation. Nothing was trained since the one before: it has no training tokens, and NaN for the
+    /// Its validation. Nothing was trained since the previous one, so it has no training tokens, and NaN as
     /// training loss.
     pub validation: Validation,
-    /// Whether it was better than every validation before
+    /// Whether it was better than every earlier validation
     /// ([`TrainingConfig::best_by`](crate::TrainingConfig::best_by)), and became the directory's model.
     pub kept: bool,
 }
 
 impl AverageOutcome {
-    /// Whether it is the mean of these checkpoints, made after this update.
+    /// Whether it is the average of these checkpoints, made after this update.
     pub(crate) fn is_of(&self, update: usize, checkpoints: &[usize]) -> bool {
         self.validation.update == update && self.checkpoints == checkpoints
     }
 }
 
-/// Measures further numbers at each validation, and may end the run: the argument of
+/// Measures further metrics at each validation, and may end the run: the argument of
 /// [`Trainer::validate_with`](crate::Trainer::validate_with).
 ///
-/// With the feature `text`, `TextValidation` is one; a function is one by
-/// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
+/// `TextValidation`, with the feature `text`, implements it;
+/// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) accepts a function instead.
 ///
 /// ```
 /// use burn::module::Module;
@@ -131,15 +131,15 @@ impl AverageOutcome {
 /// }
 /// ```
 pub trait ValidationMetrics<B: Backend, M> {
-    /// The names of the numbers, which displays and the record of the run have.
+    /// The names of the metrics, for displays and the record of the run.
     fn names(&self) -> Vec<String>;
 
-    /// The samples that each measurement shows; by default none.
+    /// Number of samples that each measurement shows. Default: none.
     fn samples(&self) -> usize {
         0
     }
 
-    /// Checks, before the first update, that the model can be measured. By default, any can.
+    /// Checks, before the first update, that the model can be measured. By default, all can.
     ///
     /// # Errors
     /// The problem. The run then does not start.
@@ -147,14 +147,14 @@ pub trait ValidationMetrics<B: Backend, M> {
         Ok(())
     }
 
-    /// Measures a model: a number for each of the names.
+    /// Measures a model: one value per name.
     ///
     /// # Errors
     /// The problem. The run then ends, and can be resumed.
     fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError>;
 }
 
-/// An error of a function that is called at each validation.
+/// An error of a validation hook.
 pub type HookError = Box<dyn Error + Send + Sync>;
 
 /// The model at a validation, with the results so far: the argument of [`ValidationMetrics::measure`] and of the
@@ -162,20 +162,19 @@ pub type HookError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ValidationContext<'a, M> {
-    /// The model as it is now, without gradients; with
-    /// [`TrainingConfig::ema_decay`](crate::TrainingConfig::ema_decay), that of the averaged weights. At the
-    /// end of the run, the mean of its last checkpoints
+    /// The current model, without gradients; with [`TrainingConfig::ema_decay`](crate::TrainingConfig::ema_decay),
+    /// its averaged weights. At the end of the run, the average of its last checkpoints
     /// ([`TrainingConfig::average_last`](crate::TrainingConfig::average_last)).
     pub model: &'a M,
-    /// Updates made.
+    /// Number of updates.
     pub update: usize,
     /// Loss and accuracy on the validation examples.
     pub statistics: &'a Statistics,
-    /// The validations before this one, in order, with those before a resume.
+    /// The earlier validations, in order, including those before a resume.
     pub earlier: &'a [Validation],
 }
 
-// Not derived: that would ask for a model that is `Copy`.
+// Not derived, which would require `M: Copy`.
 impl<M> Clone for ValidationContext<'_, M> {
     fn clone(&self) -> Self {
         *self
@@ -188,16 +187,16 @@ impl<M> Copy for ValidationContext<'_, M> {}
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Measurement {
-    /// A number for each name.
+    /// One value per name.
     pub numbers: Vec<f64>,
-    /// Outputs of the model for displays, at most as many as [`ValidationMetrics::samples`].
+    /// Sample outputs for displays, at most [`ValidationMetrics::samples`].
     pub samples: Vec<SampleOutput>,
     /// `Break` ends the run after this validation.
     pub flow: ControlFlow<()>,
 }
 
 impl Measurement {
-    /// Numbers, with which the run goes on.
+    /// Values, after which the run continues.
     pub fn new(numbers: Vec<f64>) -> Self {
         Self {
             numbers,
@@ -207,19 +206,19 @@ impl Measurement {
     }
 }
 
-/// An output of a model for an input of the validation, beside the reference.
+/// An output of a model for a validation input, with the reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleOutput {
     /// The input.
     pub source: String,
     /// The output.
     pub hypothesis: String,
-    /// The output that is expected.
+    /// The expected output.
     pub reference: String,
 }
 
 impl fmt::Display for SampleOutput {
-    /// One line.
+    /// Prints one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             source,
@@ -230,10 +229,10 @@ impl fmt::Display for SampleOutput {
     }
 }
 
-/// All that is measured at a validation besides the loss.
+/// Everything that is measured at a validation besides the loss.
 pub(crate) struct ValidationHook<B: Backend, M> {
     pub names: Vec<String>,
-    /// The samples that each measurement shows.
+    /// Number of samples that each measurement shows.
     pub samples: usize,
     metrics: Vec<Box<dyn ValidationMetrics<B, M>>>,
 }
@@ -249,7 +248,7 @@ impl<B: Backend, M> Default for ValidationHook<B, M> {
 }
 
 impl<B: Backend, M> ValidationHook<B, M> {
-    /// Measures this, too.
+    /// Adds metrics.
     pub fn add(&mut self, metrics: impl ValidationMetrics<B, M> + 'static) {
         self.names.extend(metrics.names());
         self.samples += metrics.samples();
@@ -261,16 +260,16 @@ impl<B: Backend, M> ValidationHook<B, M> {
         metrics.try_for_each(|metrics| metrics.check(model))
     }
 
-    /// A number for each of the names.
+    /// One value per name.
     pub fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
         let mut all = Measurement::new(Vec::new());
         for metrics in &mut self.metrics {
             let (names, samples) = (metrics.names(), metrics.samples());
             let measured = metrics.measure(at)?;
-            // Numbers and names are paired by position.
+            // Values and names are matched by position.
             if measured.numbers.len() != names.len() {
                 let found = measured.numbers.len();
-                let problem = format!("{found} numbers for the names `{}`", names.join("`, `"));
+                let problem = format!("{found} values for the metrics `{}`", names.join("`, `"));
                 return Err(problem.into());
             }
             all.numbers.extend(measured.numbers);
@@ -314,7 +313,7 @@ where
 pub(crate) mod tests {
     use super::*;
 
-    /// A validation with a number by the name of `BLEU`.
+    /// A validation with a metric named `BLEU`.
     pub(crate) fn validation(update: usize, bleu: f64) -> Validation {
         let mut validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
         validation.update = update;

@@ -1,4 +1,4 @@
-//! Validation by decoding: the model that is being trained translates, and its translations are measured.
+//! Validation by decoding: scores translations of the model during training.
 
 use burn::tensor::backend::Backend;
 use transformer_core::decoding::NextToken;
@@ -10,10 +10,10 @@ use crate::validation::{
     HookError, Measurement, SampleOutput, ValidationContext, ValidationMetrics,
 };
 
-/// Translates the sources of the validation at each validation, and measures the translations: for
-/// [`Trainer::validate_with`](crate::Trainer::validate_with), with any model that search can decode.
+/// Translates the validation sources at each validation, and scores the translations: for
+/// [`Trainer::validate_with`](crate::Trainer::validate_with), with any model that the search can decode.
 ///
-/// By default all pairs are translated by greedy decoding, and BLEU and chrF are measured. The numbers are those
+/// By default, all pairs are translated by greedy decoding and scored with BLEU and chrF. The values equal those
 /// of `transformer evaluate` for the same model, pairs and options.
 ///
 /// ```no_run
@@ -58,7 +58,7 @@ pub struct TextValidation {
 }
 
 impl TextValidation {
-    /// Greedy decoding of these pairs' sources, measured by BLEU and chrF.
+    /// Greedy decoding of these pairs' sources, scored with BLEU and chrF.
     pub fn new(pairs: impl IntoIterator<Item = Pair>, tokenizers: &Tokenizers) -> Self {
         let pairs = pairs.into_iter().map(|pair| (pair.source, pair.target));
         let (sources, references) = pairs.unzip();
@@ -72,7 +72,7 @@ impl TextValidation {
         }
     }
 
-    /// Measures these metrics, each under its [name](TextMetric::name).
+    /// Scores with these metrics, each under its [name](TextMetric::name).
     pub fn metrics(mut self, metrics: impl IntoIterator<Item = TextMetric>) -> Self {
         self.metrics = metrics.into_iter().collect();
         self
@@ -91,7 +91,7 @@ impl TextValidation {
         self
     }
 
-    /// Shows the translations of the first `count` pairs in the displays, the same pairs at each validation.
+    /// Shows the translations of the first `count` pairs in the displays.
     pub fn samples(mut self, count: usize) -> Self {
         self.samples = count;
         self
@@ -116,8 +116,8 @@ impl<B: Backend, M: NextToken> ValidationMetrics<B, M> for TextValidation {
         self.samples.min(self.sources.len())
     }
 
-    /// Fails where there is nothing to translate, an option is out of range, or a source is too long for the
-    /// model or for the options.
+    /// Fails if there is nothing to translate, an option is out of range, or a source is too long for the model or
+    /// the options.
     fn check(&self, model: &M) -> Result<(), HookError> {
         if self.sources.is_empty() {
             return Err(MetricError::Empty.into());
@@ -161,7 +161,7 @@ mod tests {
         vocab_size: usize,
     }
 
-    /// The source of each row, and the position of the next token.
+    /// The source of each row, and the index of the next token.
     struct Sources(Vec<Vec<u32>>, usize);
 
     impl NextToken for Copier {
@@ -191,7 +191,7 @@ mod tests {
             assert_eq!(last.len(), rows.len());
             let mut log_probs = vec![-20.0_f32; rows.len() * self.vocab_size];
             for (row, source) in log_probs.chunks_mut(self.vocab_size).zip(rows) {
-                // A hypothesis of a beam that did not end may be longer than the source.
+                // An unfinished hypothesis of a beam may be longer than the source.
                 if let Some(&token) = source.get(*position) {
                     row[token as usize] = -0.001;
                 }
@@ -238,12 +238,12 @@ mod tests {
         ValidationMetrics::<NdArray, _>::measure(&mut validation, context).unwrap()
     }
 
-    /// The model's translations are the sources, so that every number can be computed by hand or from them.
+    /// The model copies its sources, so that every score can be computed by hand or from them.
     #[test]
     fn numbers_are_those_of_the_translations() {
         let bleu = corpus_bleu(&SOURCES, &REFERENCES).unwrap().score;
         let chrf = corpus_chrf(&SOURCES, &REFERENCES).unwrap().score;
-        // Edits of tokens: 0 of 3, 1 of 2, 1 of 1, 2 of 2; one line of four is right.
+        // Token edits: 0 of 3, 1 of 2, 1 of 1, 2 of 2; one line of four is right.
         let expected = [bleu, chrf, 25.0, 75.0, 50.0];
         for options in [DecodeOptions::greedy(), DecodeOptions::beam(3)] {
             let validation = TextValidation::new(pairs(), &tokenizers())
@@ -295,7 +295,7 @@ mod tests {
         );
         assert_eq!(
             problem(all().options(DecodeOptions::beam(0))),
-            "`beam` is 0, not at least 1"
+            "`beam` is 0; it must be at least 1"
         );
         let short = DecodeOptions {
             max_src_len: 1,

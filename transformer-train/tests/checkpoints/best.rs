@@ -147,13 +147,13 @@ fn a_number_that_no_validation_has_is_refused_before_the_run() {
     };
     assert_eq!(
         refused(scored(&config, &out, [0.0; 6])),
-        "`best_by` is `BLEU`, but the numbers of a validation are loss, perplexity, accuracy, Score"
+        "`best_by` is `BLEU`, but the validation metrics are loss, perplexity, accuracy, Score"
     );
     let named = trainer::<Tracked>(&run(), &out);
     let named = named.validate_with_fn(["loss"], |_| Ok(ControlFlow::Continue([0.0])));
     assert_eq!(
         refused(named),
-        "`loss` names two numbers of a validation; each needs a name of its own"
+        "two validation metrics are named `loss`; names must be unique"
     );
 }
 

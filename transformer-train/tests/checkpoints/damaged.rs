@@ -133,7 +133,7 @@ fn all_damaged_checkpoints_are_named_or_that_none_is_whole() {
 
     halve(&oldest.join("run.json"));
     let error = resume(&out).unwrap_err().to_string();
-    let end = "; no older checkpoint is whole; begin a run in another directory";
+    let end = "; no older checkpoint is intact; start a new run in another directory";
     assert!(error.ends_with(end), "{error}");
 }
 
@@ -197,17 +197,17 @@ fn moments_that_are_not_those_of_the_parameters_are_refused() {
     let shape = |rows, columns| [&b"\xa5shape\x92"[..], &[rows, columns]].concat();
     assert_eq!(
         replace(&shape(2, 2), &shape(1, 4)),
-        "optimizer.mpk: a moment [1, 4] of 2 dimensions for a parameter [2, 2]"
+        "optimizer.mpk: a moment of shape [1, 4] and rank 2 for a parameter of shape [2, 2]"
     );
     assert_eq!(
         replace(b"Rank2", b"Rank1"),
-        "optimizer.mpk: a moment [2, 2] of 1 dimensions for a parameter [2, 2]"
+        "optimizer.mpk: a moment of shape [2, 2] and rank 1 for a parameter of shape [2, 2]"
     );
     let error = replace(b"\xa3F32", b"\xa3F64");
-    assert!(error.ends_with(" bytes, of type f64"), "{error}");
+    assert!(error.ends_with(" bytes of type f64"), "{error}");
     assert_eq!(
         replace(b"0400000000000", b"?????????????"),
-        "optimizer.mpk: moments of a parameter `?????????????`, which there is not"
+        "optimizer.mpk: moments of an unknown parameter `?????????????`"
     );
     let optimizer = fs::read(checkpoint(&out, 8).join("optimizer.mpk")).unwrap();
     let time = &b"\xa4time"[..];
@@ -216,7 +216,7 @@ fn moments_that_are_not_those_of_the_parameters_are_refused() {
     let [from, to] = [steps, 127].map(|steps| [time, &[steps]].concat());
     assert_eq!(
         replace(&from, &to),
-        "optimizer.mpk: 127 steps of a parameter in 8 updates"
+        "optimizer.mpk: 127 parameter steps after 8 updates"
     );
     assert_eq!(resume(&out).unwrap(), 9);
 }
@@ -234,7 +234,7 @@ fn counts_that_do_not_agree_are_refused() {
     );
     assert_eq!(
         with("skipped", 9),
-        "run.json: 0 updates skipped in a row, 9 skipped, 8 in all"
+        "run.json: 0 consecutive updates skipped, 9 skipped, 8 in total"
     );
     let error = refused(&out, |record, _| {
         record["validations"][3]["update"] = json!(12)

@@ -217,7 +217,7 @@ where
 #[test]
 fn a_rank_with_other_examples_is_named() {
     let _alone = alone();
-    let expected = "rank 1 of 2 has other training examples than rank 0: all must be given the same, by the same files";
+    let expected = "rank 1 of 2 has different training examples from rank 0; all ranks must use the same settings and files";
     let found = errors(&config(), |rank| pairs(60 - rank));
     assert_eq!(found, [Some(expected.to_owned()), None]);
 }
@@ -245,7 +245,7 @@ fn a_rank_with_other_weights_is_named_at_the_next_checkpoint() {
     });
     let found: Vec<_> = results.into_iter().map(Result::ok).collect();
     let error = found[0].as_deref().unwrap();
-    let expected = "after update 20, rank 1 of 2 has other weights or moments than rank 0: ";
+    let expected = "after update 20, rank 1 of 2 has different weights or moments from rank 0: ";
     assert!(error.starts_with(expected), "{error}");
     assert_eq!(found[1], None);
     assert!(

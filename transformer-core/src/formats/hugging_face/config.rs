@@ -1,9 +1,9 @@
-//! `config.json` of Hugging Face's four types of encoder–decoder, as our configuration.
+//! Reads `config.json` of Hugging Face's four encoder–decoder types into our configuration.
 //!
-//! The sizes, the activation, dropouts, ties and special tokens are read. Keys that ask for another model
-//! than the type's class computes, or than ours can, are refused by name and value. All others are ignored:
-//! those of training (`init_std`, `encoder_layerdrop`, …), of other heads (`classifier_dropout`, `id2label`,
-//! …), of the library (`architectures`, `use_cache`, `dtype`, …), and unknown ones.
+//! Sizes, activation, dropout rates, tying and special tokens are read. Keys that request something that the type's
+//! class or our model does not support are refused by name and value. All others are ignored: for training (`init_std`,
+//! `encoder_layerdrop`, …), for other heads (`classifier_dropout`, `id2label`, …), for the library (`architectures`,
+//! `use_cache`, `dtype`, …), and unknown ones.
 
 use serde_json::{Map, Value};
 
@@ -18,10 +18,10 @@ use crate::nn::positions::Positions;
 use crate::nn::sublayer::NormPlacement;
 use transformer_kernels::Activation;
 
-/// Positions that a class without learned ones computes when it is built: its default.
+/// The default number of positions of a class that computes them.
 pub(crate) const MAX_POSITIONS: usize = 1024;
 
-/// A type of model, as `model_type` names it.
+/// A type of model, as named by `model_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelType {
     Marian,
@@ -42,7 +42,7 @@ impl ModelType {
         }
     }
 
-    /// The class that has the embeddings, both stacks and the projection to logits.
+    /// The class with the embeddings, both stacks and the projection to logits.
     pub fn class(self) -> &'static str {
         match self {
             Self::Marian => "MarianMTModel",
@@ -63,7 +63,7 @@ impl ModelType {
         })
     }
 
-    /// The token that the class has where `config.json` lacks the key.
+    /// The class's default token, for a key that `config.json` lacks.
     pub fn default_token(self, key: &str) -> Option<u32> {
         let tokens = match self {
             Self::Marian => [Some(58100), None, Some(0), Some(58100), Some(0)],
@@ -117,8 +117,8 @@ impl ModelType {
     }
 }
 
-/// The configuration of a model without the generator's bias, which only the weights show. `generation` is
-/// `generation_config.json`.
+/// The configuration of a model, except for the generator's bias, which only the weights show. `generation` has the
+/// keys of `generation_config.json`.
 pub(crate) fn config(
     keys: &Keys,
     generation: Option<&Keys>,
@@ -172,12 +172,12 @@ pub(crate) fn config(
         pad_id,
         bos_id: start_token(keys, generation)?,
         eos_id: end_token(model_type, keys, generation)?,
-        // The logit of Marian's `<pad>` is zero, whatever it should be.
+        // The logit of Marian's `<pad>` is always zero and means nothing.
         excluded_tokens: match model_type {
             ModelType::Marian => vec![pad_id],
             _ => Vec::new(),
         },
-        // What none of these families has.
+        // The rest is in none of these families.
         ..TransformerConfig::default()
     };
     match config.validate() {
@@ -192,7 +192,7 @@ pub(crate) fn config(
             Err(ModelError::HuggingFaceConfig {
                 path: file.unwrap_or(keys).path().to_owned(),
                 problem: match source {
-                    // The advice is for our configuration.
+                    // The advice in this error is for our configuration.
                     ConfigError::HeadsDoNotDivide {
                         d_model,
                         n_heads,
@@ -208,7 +208,7 @@ pub(crate) fn config(
     }
 }
 
-/// The file's key for one of our configuration's.
+/// The file's key for one of our keys.
 pub(crate) fn key_of(own: &'static str) -> &'static str {
     match own {
         "src_vocab_size" => "vocab_size",
@@ -239,7 +239,7 @@ const NEVER_NULL: [&str; 8] = [
     "pad_token_id",
 ];
 
-/// Refuses keys that ask for another model than the type's, or than ours can be.
+/// Refuses keys that request something that the type's class or our model does not support.
 fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelError> {
     // Keys of earlier versions of the library, which had one class for several types.
     let pre_norm = model_type.norm() == NormPlacement::Pre;
@@ -258,7 +258,7 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
     for (key, fact) in facts {
         if keys.flag_or(key, fact)? != fact {
             let name = model_type.name();
-            return Err(keys.refusal(key, format!("but {fact} in each model of type {name}")));
+            return Err(keys.refusal(key, format!("but must be {fact} for type {name}")));
         }
     }
     let same = [
@@ -274,13 +274,13 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
     }
     for key in NEVER_NULL {
         if keys.is_null(key) {
-            return Err(keys.refusal(key, "but each model has a value of it"));
+            return Err(keys.refusal(key, "but a value is required"));
         }
     }
     let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
     for key in ["pruned_heads", "quantization_config"] {
         if keys.value(key).is_some_and(|value| !is_empty(value)) {
-            return Err(keys.refusal(key, "which cannot be read"));
+            return Err(keys.refusal(key, "which is not supported"));
         }
     }
     Ok(())
@@ -313,11 +313,11 @@ fn activation(model_type: ModelType, keys: &Keys) -> Result<Activation, ModelErr
     }
 }
 
-/// The keys of the decoder's first input: the first that is there counts.
+/// The keys of the decoder's start token: the first one present counts.
 const START_TOKENS: [&str; 2] = ["decoder_start_token_id", "bos_token_id"];
 
-/// The decoder's first input, as `generate` chooses it. Where the keys in force have none, Hugging Face fails, and the
-/// token of `config.json` is used here.
+/// The decoder's start token, chosen as by `generate`. If the keys in force have none, Hugging Face fails; we use the
+/// token of `config.json`.
 pub(crate) fn start_token(keys: &Keys, generation: Option<&Keys>) -> Result<u32, ModelError> {
     let [start, _] = START_TOKENS;
     let of_generation = generation.into_iter();
@@ -327,7 +327,7 @@ pub(crate) fn start_token(keys: &Keys, generation: Option<&Keys>) -> Result<u32,
             return Ok(token);
         }
     }
-    Err(keys.refusal(start, "not one token"))
+    Err(keys.refusal(start, "not a single token"))
 }
 
 fn end_token(
@@ -344,12 +344,12 @@ fn end_token(
     Ok(token)
 }
 
-/// A token that every model has.
+/// A token that every model must have.
 pub(crate) fn token_of_all(
     model_type: ModelType,
     keys: &Keys,
     key: &str,
 ) -> Result<u32, ModelError> {
     let token = keys.token(key)?.or(model_type.default_token(key));
-    token.ok_or_else(|| keys.refusal(key, "not one token"))
+    token.ok_or_else(|| keys.refusal(key, "not a single token"))
 }

@@ -1,4 +1,4 @@
-//! Our configuration as `config.json` of the type that can have it.
+//! Writes our configuration as `config.json` of the model type that supports it.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,11 @@ use crate::nn::positions::Positions;
 use crate::nn::sublayer::NormPlacement;
 use transformer_kernels::Activation;
 
-/// The keys of a `config.json` at `path` for a configuration, from which [`config()`] reads it back. Those that are no
-/// part of a configuration are as in `original`, which the model was read from.
+/// The keys of a `config.json` at `path` for a configuration, from which [`config()`] reads it back. Keys that our
+/// configuration lacks are copied from `original`, the file from which the model was loaded.
 ///
 /// # Errors
-/// When no type can have it; the key that does not fit is named.
+/// When no type supports it; the error names the unsupported key.
 pub(crate) fn to_keys(
     path: PathBuf,
     config: &TransformerConfig,
@@ -35,7 +35,7 @@ pub(crate) fn to_keys(
                 path,
                 key: "positions".to_owned(),
                 value: shown(Some(&json!(config.positions))),
-                problem: "which no model of Hugging Face's has that we can write".to_owned(),
+                problem: "which no supported Hugging Face model type has".to_owned(),
             });
         }
     };
@@ -103,8 +103,8 @@ pub(crate) fn to_keys(
     Ok((model_type, keys))
 }
 
-/// Refuses a configuration that the written keys do not express in full: the error names the first of its own keys
-/// that would be read as another value.
+/// Refuses a configuration that the written keys do not fully express; the error names the first of our keys that would
+/// be read with another value.
 fn refuse_another(
     keys: &Keys,
     model_type: ModelType,
@@ -112,7 +112,7 @@ fn refuse_another(
 ) -> Result<(), ModelError> {
     let (_, read) = config(keys, None)?;
     let read = TransformerConfig {
-        // In the weights.
+        // Determined by the weights.
         generator_bias: written.generator_bias && model_type.has_generator_bias(),
         tying: match (read.tying, written.tying) {
             (WeightTying::SourceTarget, WeightTying::None) => WeightTying::None,
@@ -120,7 +120,7 @@ fn refuse_another(
         },
         ..read
     };
-    // Widths and heads that are given, and equal their defaults.
+    // Widths and heads that equal their defaults count as absent.
     let share = Some(written.d_model / written.n_heads);
     let is_share = |width| width == share && written.decoder_n_heads() == written.n_heads;
     let other_heads = |&n_heads: &usize| n_heads != written.n_heads;
@@ -143,7 +143,7 @@ fn refuse_another(
             key: key.clone(),
             value: shown(written.get(key)),
             problem: format!(
-                "which a model of type {} cannot have: it would be read as {}",
+                "which model type {} does not support: it would be read as {}",
                 model_type.name(),
                 shown(read.get(key))
             ),

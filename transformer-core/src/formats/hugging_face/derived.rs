@@ -1,5 +1,5 @@
-//! The keys that decide how a model is decoded, as `generate` of Hugging Face's finds them: those of
-//! `generation_config.json`, or those of `config.json` with the defaults of its class.
+//! The keys that determine decoding, chosen as by Hugging Face's `generate`: from `generation_config.json`, or from
+//! `config.json` with the defaults of its class.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::formats::error::ModelError;
 use crate::formats::hugging_face::config::ModelType;
 use crate::formats::hugging_face::keys::Keys;
 
-/// The parameters of decoding that a class has in `config.json`, with their defaults in all classes; the default of
+/// The decoding parameters in `config.json`, with the defaults that all classes share; the default of
 /// `forced_eos_token_id` depends on the class. `false` is 0 here, as in Python.
 const PARAMETERS: [(&str, Option<f64>); 24] = [
     ("max_length", Some(20.0)),
@@ -36,7 +36,7 @@ const PARAMETERS: [(&str, Option<f64>); 24] = [
     ("diversity_penalty", Some(0.0)),
 ];
 
-/// The tokens that a class has a default for.
+/// The tokens for which a class may have a default.
 const TOKENS: [&str; 5] = [
     "pad_token_id",
     "bos_token_id",
@@ -45,8 +45,8 @@ const TOKENS: [&str; 5] = [
     "forced_eos_token_id",
 ];
 
-/// The keys by which a model is decoded, of `config.json` and `generation_config.json`. A file for generation that was
-/// derived from `config.json` gives way to it where that one has since been given parameters of decoding.
+/// The keys that determine decoding, from `config.json` and `generation_config.json`. A `generation_config.json`
+/// derived from `config.json` gives way to it if `config.json` has since been given decoding parameters.
 pub(crate) fn in_force(
     model: Option<&Keys>,
     generation: Option<&Keys>,
@@ -63,7 +63,7 @@ pub(crate) fn in_force(
     }
 }
 
-/// Whether a `config.json` has a parameter of decoding that differs from the default of its class.
+/// Whether a `config.json` has a decoding parameter that differs from the default of its class.
 fn has_parameters(model: &Keys) -> Result<bool, ModelError> {
     let model_type = ModelType::of(model)?;
     let forced_last = model_type.default_token("forced_eos_token_id");
@@ -77,13 +77,13 @@ fn has_parameters(model: &Keys) -> Result<bool, ModelError> {
     Ok(forces_bos || parameters.into_iter().any(differs))
 }
 
-/// A number; of a flag, 0 or 1.
+/// A value as a number; a flag is 0 or 1.
 fn number(value: &Value) -> Option<f64> {
     value.as_f64().or(value.as_bool().map(f64::from))
 }
 
-/// The keys that Hugging Face derives from a `config.json`: a token that is absent is the class's default, one that is
-/// null is none.
+/// The keys that Hugging Face derives from a `config.json`: an absent token has the class's default, a null one has
+/// none.
 fn derived(model: &Keys) -> Result<Keys, ModelError> {
     let model_type = ModelType::of(model)?;
     let mut keys = model.clone();
@@ -100,7 +100,7 @@ fn derived(model: &Keys) -> Result<Keys, ModelError> {
     Ok(keys)
 }
 
-/// The first token as BART's key forced it before there was `forced_bos_token_id`.
+/// The first token forced by BART's older key, from before `forced_bos_token_id` existed.
 fn forced_by_old_key(model_type: ModelType, keys: &Keys) -> Result<Option<u32>, ModelError> {
     let is_forced = model_type == ModelType::Bart
         && keys.value("forced_bos_token_id").is_none()

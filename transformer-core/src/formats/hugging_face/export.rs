@@ -1,4 +1,4 @@
-//! Models, written as Hugging Face's classes read them.
+//! Export of models to Hugging Face's classes.
 
 use std::cell::Cell;
 use std::fs;
@@ -26,36 +26,35 @@ use crate::models::transformer::Transformer;
 use crate::models::tying::WeightTying;
 
 impl TransformerConfig {
-    /// Checks that a model with this configuration, which the `config.json` of `directory` has, can be written by
-    /// [`Transformer::save_hugging_face`], before anything is.
+    /// Checks that [`Transformer::save_hugging_face`] can write a model with this configuration, the one in the
+    /// `config.json` of `directory`. Nothing is written.
     ///
     /// # Errors
-    /// When no type of Hugging Face's can have the configuration: then the error names the file and the key that does
-    /// not fit.
+    /// When no Hugging Face model type supports the configuration; the error names the file and the unsupported key.
     pub fn check_hugging_face(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         config_export::to_keys(directory.as_ref().join(CONFIG_FILE), self, None).map(drop)
     }
 }
 
 impl<B: Backend> Transformer<B> {
-    /// Writes the model into a directory, which is created if missing, as Hugging Face's `transformers` has it:
-    /// `config.json`, `generation_config.json` with the special tokens, and `model.safetensors` in single
-    /// precision. Its `from_pretrained` reads it, and computes the same. The type (`marian`, `m2m_100`, `bart` or
-    /// `mbart`) is that which can have the configuration.
+    /// Saves the model to a directory, which is created if missing, in the format of Hugging Face's `transformers`:
+    /// `config.json`, `generation_config.json` with the special tokens, and `model.safetensors` in single precision.
+    /// Its `from_pretrained` reads it and computes the same results. The type (`marian`, `m2m_100`, `bart` or `mbart`)
+    /// follows from the configuration.
     ///
-    /// [`DecodeOptions::save`](crate::DecodeOptions::save) writes how it is to be decoded, too; its tokenizer's
-    /// files belong beside these.
+    /// [`DecodeOptions::save`](crate::DecodeOptions::save) adds the decoding options. The tokenizer's files belong in
+    /// the same directory.
     ///
     /// # Errors
-    /// When no type can have the configuration: then the error names the key that does not fit. When a file cannot
-    /// be written: older ones then stay as they were.
+    /// When no type supports the configuration; the error names the unsupported key. When a file cannot be written;
+    /// existing ones are then unchanged.
     pub fn save_hugging_face(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         self.write_hugging_face(directory.as_ref(), None)
     }
 
-    /// [`save_hugging_face`](Self::save_hugging_face), with the keys of `config.json` that are no part of our
-    /// configuration as the directory `original` has them, which the model was read from: `max_position_embeddings` of
-    /// a type that computes its positions, `encoder_layerdrop`, `decoder_layerdrop`. A directory of ours has none.
+    /// [`save_hugging_face`](Self::save_hugging_face), but with the `config.json` keys that our configuration lacks
+    /// copied from `original`, the directory from which the model was loaded: `max_position_embeddings` of a type that
+    /// computes its positions, `encoder_layerdrop` and `decoder_layerdrop`. A directory of ours has none of them.
     ///
     /// # Errors
     /// As [`save_hugging_face`](Self::save_hugging_face).
@@ -90,7 +89,7 @@ impl<B: Backend> Transformer<B> {
         let mut tensors = map.export(
             &collected(self),
             match tying {
-                // Since version 5, matrices that are not the logits' are not tied by the class.
+                // Since version 5, the class ties no matrices unless it ties the logits'.
                 WeightTying::SourceTarget => TiedNames::Every,
                 _ => TiedNames::First,
             },
@@ -100,7 +99,7 @@ impl<B: Backend> Transformer<B> {
             && model_type != ModelType::Marian
             && let Some(source) = tensors.get(source).cloned()
         {
-            // The class has it, and does not use it.
+            // The class has this tensor but does not use it.
             tensors.insert(names::SHARED.to_owned(), source);
         }
         if model_type.has_generator_bias() && !self.config().generator_bias {
@@ -109,7 +108,7 @@ impl<B: Backend> Transformer<B> {
             tensors.insert(names::LOGITS_BIAS.to_owned(), zeros);
         }
         fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
-        // All are on the disk before one replaces an older file.
+        // All are on disk before any replaces an existing file.
         let at_work = Cell::new(config_path);
         replace_file(config_path, |side| -> io::Result<()> {
             fs::write(side, config_keys.to_json())?;

@@ -1,4 +1,4 @@
-//! The keys of Hugging Face's files in JSON. One that is null counts as absent, unless a method says otherwise.
+//! The keys of Hugging Face's JSON files. A null value counts as absent, unless a method says otherwise.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::formats::files::read_json;
 use crate::formats::format::Files;
 use crate::formats::names::CONFIG_FILE;
 
-/// The most characters of a value in an error.
+/// Maximum characters of a value in an error.
 const MOST_SHOWN: usize = 60;
 
-/// The keys of a file, with their values.
+/// The keys and values of a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     path: PathBuf,
@@ -42,7 +42,7 @@ impl Keys {
         }
     }
 
-    /// The keys of a file that is to be written.
+    /// The keys of a file to be written.
     pub fn new(path: PathBuf, values: Map<String, Value>) -> Self {
         Self { path, values }
     }
@@ -78,7 +78,7 @@ impl Keys {
         })
     }
 
-    /// A size that every model has.
+    /// A size that every model must have.
     pub fn size_of_all(&self, key: &str) -> Result<usize, ModelError> {
         self.size(key)?
             .ok_or_else(|| self.refusal(key, "not a size"))
@@ -92,19 +92,19 @@ impl Keys {
         self.converted(key, "not true or false", Value::as_bool)
     }
 
-    /// A flag with a default for where it is absent; null is false, as in Python.
+    /// A flag with a default if absent; null is false, as in Python.
     pub fn flag_or(&self, key: &str, default: bool) -> Result<bool, ModelError> {
         let default = default && self.is_absent(key);
         Ok(self.flag(key)?.unwrap_or(default))
     }
 
     pub fn text(&self, key: &str) -> Result<Option<&str>, ModelError> {
-        self.converted(key, "not a text", Value::as_str)
+        self.converted(key, "not a string", Value::as_str)
     }
 
-    /// A token, alone or the only one of a list.
+    /// A token, or the only token of a list.
     pub fn token(&self, key: &str) -> Result<Option<u32>, ModelError> {
-        self.converted(key, "not one token", |value| match value {
+        self.converted(key, "not a single token", |value| match value {
             Value::Array(tokens) if tokens.len() == 1 => token(&tokens[0]),
             value => token(value),
         })
@@ -117,7 +117,7 @@ impl Keys {
         Ok(tokens?.unwrap_or_default())
     }
 
-    /// A list of words of one token each.
+    /// A list of words with one token each.
     pub fn words(&self, key: &str) -> Result<Vec<u32>, ModelError> {
         let words = self.converted(key, "not a list of words of one token each", |value| {
             let words = value.as_array()?.iter();
@@ -130,7 +130,7 @@ impl Keys {
         Ok(words?.unwrap_or_default())
     }
 
-    /// The error that names a key and its value.
+    /// An error that names a key and its value.
     pub fn refusal(&self, key: &str, problem: impl Into<String>) -> ModelError {
         ModelError::Unsupported {
             path: self.path.clone(),
@@ -161,7 +161,7 @@ fn token(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|token| u32::try_from(token).ok())
 }
 
-/// A value as an error shows it.
+/// A value, as shown in errors.
 pub(crate) fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else {
         return "absent".to_owned();

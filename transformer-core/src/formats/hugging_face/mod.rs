@@ -1,4 +1,4 @@
-//! Model directories of Hugging Face's `transformers`, read as they are and written.
+//! Reads and writes model directories of Hugging Face's `transformers`.
 //!
 //! ```text
 //! config.json             ── config, config_export ──        TransformerConfig
@@ -6,8 +6,8 @@
 //! the weights' files      ── weights, names; state_dict ──   Transformer
 //! ```
 //!
-//! A model that was read is an ordinary one: nothing else in the crate knows its tensors' names and its configuration's keys. The keys of
-//! decoding, which directories of ours have, too, are in `formats/options.rs`.
+//! A loaded model is an ordinary one: nothing else in the crate knows Hugging Face's tensor names and configuration
+//! keys. The decoding keys, which our directories have, too, are in `formats/options.rs`.
 
 pub mod config;
 mod config_export;
@@ -56,7 +56,7 @@ impl Format for HuggingFace {
             path: path.clone(),
             problem: format!("no names for `{}`", unnamed.join("`, `")),
         })?;
-        // Numbers are compared only where all tensors have the right types and shapes.
+        // Values are compared only if all tensors have the right types and shapes.
         for find in [Map::wrong_kinds, Map::wrong_numbers] {
             let problems = find(&map, &weights);
             if !problems.is_empty() {
@@ -65,7 +65,7 @@ impl Format for HuggingFace {
         }
         let parameters = map.imports(&weights).into_iter();
         Ok(Opened {
-            format: format!("Hugging Face's, of type {}", model_type.name()),
+            format: format!("Hugging Face, type {}", model_type.name()),
             parameters: parameters.map(Import::into_parameter).collect(),
             config,
             weights: path,
@@ -75,7 +75,7 @@ impl Format for HuggingFace {
     }
 }
 
-/// Whether the logits have a bias other than zero, which would be added for nothing.
+/// Whether the logits have a bias other than zero: adding zero would be wasted work.
 fn has_generator_bias(model_type: ModelType, weights: &StateDict) -> Result<bool, TensorProblem> {
     match weights.tensors.get(names::LOGITS_BIAS) {
         Some(bias) if model_type.has_generator_bias() => match bias.is_zero() {
@@ -86,8 +86,8 @@ fn has_generator_bias(model_type: ModelType, weights: &StateDict) -> Result<bool
     }
 }
 
-/// Whether a model that does not tie its logits has a matrix for each vocabulary. Since version 5 Hugging Face's
-/// `tie_word_embeddings` is for all matrices or none; before, source and target had one in any case.
+/// Whether a model with untied logits has separate matrices for source and target. Since version 5, Hugging Face's
+/// `tie_word_embeddings` ties all matrices or none; before, source and target always shared one.
 fn has_separate_embeddings(config: &TransformerConfig, weights: &StateDict) -> bool {
     let found = |name: &str| {
         let without = name.strip_prefix(names::PREFIX).unwrap_or(name);
@@ -99,21 +99,21 @@ fn has_separate_embeddings(config: &TransformerConfig, weights: &StateDict) -> b
         return false;
     };
     let first = found(names::SHARED).unwrap_or(source);
-    // A tensor that cannot be read is reported when its numbers are read.
+    // A tensor that cannot be read is reported when its values are read.
     let is_first = |own| first.equals(own).unwrap_or(true);
     config.tying == WeightTying::SourceTarget && !(is_first(source) && is_first(target))
 }
 
-/// The map of the names in the weights' files, some of which are not used.
+/// The map of the names in the weights files, of which those in `unused` are ignored.
 ///
 /// # Errors
-/// Parameters without a name.
+/// The parameters without a name.
 fn map(
     config: &TransformerConfig,
     weights: &StateDict,
     unused: &[String],
 ) -> Result<Map, Vec<String>> {
-    // A file has at most as many layers as tensors, so that one more is certainly missing from it.
+    // A file has at most as many layers as tensors, so one more is sure to be reported as missing.
     let mut map = full_map(config, weights.tensors.len() + 1)?.ignoring(&names::IGNORED);
     let unused: Vec<&str> = unused.iter().map(String::as_str).collect();
     map = map.ignoring(&unused);
@@ -127,7 +127,7 @@ fn map(
     })
 }
 
-/// The map of at most `max_layers` layers of each stack.
+/// The map of at most `max_layers` layers per stack.
 fn full_map(config: &TransformerConfig, max_layers: usize) -> Result<Map, Vec<String>> {
     let map = Map::transformer(&names::NAMES, config, max_layers)?;
     Ok(match config.tying.ties_source_target() {

@@ -1,5 +1,5 @@
-//! The table of the family's names. All four types have these; a line serves those that have its parameters:
-//! learned positions BART and mBART, norms of the embeddings the same, final norms M2M100 and mBART.
+//! The table of tensor names that all four types share. A line applies to the types with its parameters: learned
+//! positions and embedding norms to BART and mBART, final norms to M2M100 and mBART.
 
 use crate::formats::pytorch::names::{
     CROSS_NORM, CROSS_PROJECTION, DECODER_NORM, ENCODER_NORM, FEED_FORWARD_NORM, GENERATOR, INNER,
@@ -8,14 +8,14 @@ use crate::formats::pytorch::names::{
     linear, matrix, norm, tensor,
 };
 
-/// The prefix of all names but those of the projection to logits. Some files lack it: they were saved by the
-/// class without this projection, such as `BartModel`.
+/// The prefix of all names except those of the projection to logits. Files saved by a class without this projection,
+/// such as `BartModel`, lack it.
 pub(super) const PREFIX: &str = "model.";
 
-/// The matrix of all embeddings. A model with a vocabulary for each side has none.
+/// The matrix of all embeddings. A model with separate vocabularies has none.
 pub(super) const SHARED: &str = "model.shared.weight";
 
-/// The matrices of a model with one for each vocabulary.
+/// The matrices of a model with separate vocabularies.
 pub(super) const EMBEDDINGS: [&str; 2] = [OF_SOURCE, OF_TARGET];
 const OF_SOURCE: &str = "model.encoder.embed_tokens.weight";
 const OF_TARGET: &str = "model.decoder.embed_tokens.weight";
@@ -23,7 +23,7 @@ const OF_TARGET: &str = "model.decoder.embed_tokens.weight";
 /// The bias of the logits, `[1, vocab_size]`; a buffer in PyTorch.
 pub(super) const LOGITS_BIAS: &str = "final_logits_bias";
 
-/// Tensors of older files that mean nothing to the model: versions of fairseq's classes, and M2M100's tables of
+/// Tensors of older files that the model does not use: version numbers of fairseq's classes, and M2M100's tables of
 /// sines and cosines, which its class computes.
 pub(super) const IGNORED: [&str; 4] = [
     "model.encoder.version",
@@ -32,8 +32,8 @@ pub(super) const IGNORED: [&str; 4] = [
     "model.decoder.embed_positions.weights",
 ];
 
-/// Whether a tensor is one that no class of the family has, though files have it: a bias of the projection to logits,
-/// the head of a model that classifies, and a buffer of fairseq's. Hugging Face ignores it with a warning.
+/// Whether files may have this tensor although no class of the family does: a bias of the projection to logits, the
+/// head of a classifier, and a buffer of fairseq. Hugging Face ignores it with a warning.
 pub(super) fn is_unused(name: &str) -> bool {
     name == "lm_head.bias"
         || name.starts_with("classification_head.")
@@ -51,14 +51,14 @@ const LOGITS: &[TensorNames] = &[
 const SRC_EMBEDDING_NORM: &[&str] = &["src_embedding_norm"];
 const TGT_EMBEDDING_NORM: &[&str] = &["tgt_embedding_norm"];
 
-/// The queries, keys and values of self-attention, in the order of our one matrix.
+/// The queries, keys and values of self-attention, in the order of our joint matrix.
 const SELF_ATTENTION: &[&str] = &[
     "self_attn.q_proj.",
     "self_attn.k_proj.",
     "self_attn.v_proj.",
 ];
 
-/// Marian's tables, which its older files have.
+/// A position table, as in older files of Marian.
 const fn table(name: &'static str) -> PositionTable {
     PositionTable {
         name,

@@ -1,4 +1,4 @@
-//! Directories that the tests write by themselves, by the names and keys of Hugging Face's classes.
+//! Tests with directories that they write themselves, with the names and keys of Hugging Face's classes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,7 +37,7 @@ const DECODER_FF: usize = 10;
 const MAX_LEN: usize = 5;
 const LAYERS: [(&str, usize); 2] = [("encoder", 2), ("decoder", 1)];
 
-/// A tensor of a file: its type, its shape, its bytes.
+/// A tensor in a file: type, shape and bytes.
 type Stored = (Dtype, Vec<usize>, Vec<u8>);
 type Tensors = BTreeMap<String, Stored>;
 
@@ -68,7 +68,7 @@ fn config(model_type: &str) -> Value {
     })
 }
 
-/// Names and shapes, as the classes' state dicts have them, tied ones once.
+/// Names and shapes in the classes' state dicts, with tied tensors once.
 fn shapes(model_type: &str) -> Vec<(String, Vec<usize>)> {
     let mut shapes = vec![("model.shared.weight".to_owned(), vec![VOCAB, D_MODEL])];
     let mut linear = |name: String, input, output| {
@@ -120,7 +120,7 @@ fn shapes(model_type: &str) -> Vec<(String, Vec<usize>)> {
     shapes
 }
 
-/// Numbers that half precision represents exactly.
+/// Values that half precision represents exactly.
 fn random(rng: &mut ChaCha8Rng, shape: &[usize]) -> Stored {
     let count: usize = shape.iter().product();
     let numbers = (0..count).map(|_| f32::from(rng.random_range(-100_i8..100)) / 64.0);
@@ -179,7 +179,7 @@ fn bits(model: &Transformer<NdArray>) -> BTreeMap<String, (Vec<usize>, Vec<u8>)>
         .collect()
 }
 
-/// A file's tensors, read by the library.
+/// A file's tensors, read by the crate `safetensors`.
 fn stored(path: &Path) -> Tensors {
     let bytes = fs::read(path).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -195,7 +195,7 @@ fn stored(path: &Path) -> Tensors {
 #[track_caller]
 fn assert_refused(directory: &Path, file: &str, reason: &str) {
     let message = match load(directory) {
-        Ok(_) => panic!("read, in spite of: {reason}"),
+        Ok(_) => panic!("loaded despite: {reason}"),
         Err(error) => error.to_string(),
     };
     let named = directory.join(file).display().to_string();
@@ -277,7 +277,7 @@ fn import_export_import_changes_no_bit() {
             let copy = tempfile::tempdir().unwrap();
             let copy = copy.path().join("new/folder");
             model.save_hugging_face(&copy).unwrap();
-            // Their names, their layouts, their bits.
+            // The same names, layouts and bits.
             assert_eq!(stored(&copy.join(WEIGHTS_FILE)), tensors, "{model_type}");
             let again = load(&copy).unwrap();
             assert_eq!(again.config(), model.config());
@@ -428,8 +428,7 @@ fn every_format_holds_the_same_model() {
     }
 }
 
-/// As the class without the projection to logits saves it, with the further tensors of older
-/// versions.
+/// As saved by the class without the projection to logits, with the additional tensors of older versions.
 #[test]
 fn files_without_prefix_and_with_further_tensors_are_read() {
     let mut bare = Tensors::new();
@@ -489,7 +488,7 @@ fn tied_weights_must_be_equal_and_untied_ones_are_there() {
     assert_eq!(model.config().tying, WeightTying::SourceTarget);
     let copy = tempfile::tempdir().unwrap();
     model.save_hugging_face(copy.path()).unwrap();
-    // Since version 5 the class ties none of them.
+    // Since version 5, the class ties none of them.
     let shared = different["model.shared.weight"].clone();
     let mut expected = different;
     for name in names::EMBEDDINGS {
@@ -506,7 +505,7 @@ fn tied_weights_must_be_equal_and_untied_ones_are_there() {
     );
 }
 
-/// As version 5 saves a model whose matrices are not tied: the shared one is not used.
+/// As saved by version 5 for untied matrices: the shared one is not used.
 #[test]
 fn embeddings_may_be_separate() {
     let rng = &mut ChaCha8Rng::seed_from_u64(9);
@@ -584,7 +583,7 @@ fn tensors_that_no_class_has_are_left_out() {
     assert!(opened.unused_tensors().is_empty());
 }
 
-/// A table of half precision, as in an old file.
+/// A table in half precision, as in an old file.
 #[test]
 fn tables_of_positions_may_be_rounded() {
     use burn::tensor::{bf16, f16};
@@ -609,13 +608,13 @@ fn tables_of_positions_may_be_rounded() {
     };
     read(Dtype::F16, &|number| f16::from_f32(number).to_le_bytes()).unwrap();
     read(Dtype::BF16, &|number| bf16::from_f32(number).to_le_bytes()).unwrap();
-    // Other numbers.
+    // Other values.
     let other = |number: f32| f16::from_f32(number * 0.998).to_le_bytes();
     let message = read(Dtype::F16, &other).unwrap_err().to_string();
     assert!(message.contains("is not the table"), "{message}");
 }
 
-/// They are no part of our configuration.
+/// These keys are not part of our configuration.
 #[test]
 fn keys_of_the_original_are_kept() {
     for model_type in TYPES {
@@ -639,7 +638,7 @@ fn keys_of_the_original_are_kept() {
         let original = ModelDirectory::open(original.path()).unwrap();
         let kept = written(&|copy| model.save_hugging_face_as(copy, &original).unwrap());
         assert_eq!(kept, [json!(MAX_LEN), json!(0.25), json!(0.5)]);
-        // Of a model that is known by its configuration only.
+        // Without the original, the keys have defaults.
         let length = if model_type.ends_with("bart") {
             MAX_LEN
         } else {
@@ -658,7 +657,7 @@ fn keys_of_the_original_are_kept() {
     }
 }
 
-/// As Python writes it.
+/// As written by Python.
 #[test]
 fn numbers_that_json_does_not_have_are_read_and_not_used() {
     let directory = of_type("bart");
@@ -731,55 +730,55 @@ fn values_of_keys_that_ask_for_another_model_are_refused_by_name() {
             "bart",
             "normalize_before",
             json!(true),
-            "true, but false in each model of type bart",
+            "true, but must be false for type bart",
         ),
         (
             "mbart",
             "normalize_before",
             json!(false),
-            "false, but true in each model of type mbart",
+            "false, but must be true for type mbart",
         ),
         (
             "marian",
             "add_final_layer_norm",
             json!(true),
-            "true, but false",
+            "true, but must be false",
         ),
         (
             "marian",
             "normalize_embedding",
             json!(true),
-            "true, but false",
+            "true, but must be false",
         ),
         (
             "marian",
             "static_position_embeddings",
             json!(false),
-            "false, but true",
+            "false, but must be true",
         ),
         (
             "m2m_100",
             "is_encoder_decoder",
             json!(false),
-            "false, but true",
+            "false, but must be true",
         ),
         (
             "m2m_100",
             "tie_encoder_decoder",
             json!(true),
-            "true, but false",
+            "true, but must be false",
         ),
         (
             "m2m_100",
             "quantization_config",
             json!({"bits": 4}),
-            "{\"bits\":4}, which cannot",
+            "{\"bits\":4}, which is not supported",
         ),
         (
             "m2m_100",
             "eos_token_id",
             json!([2, 3]),
-            "[2,3], not one token",
+            "[2,3], not a single token",
         ),
         ("m2m_100", "d_model", json!(-8), "-8, not a size"),
         ("m2m_100", "encoder_layers", Value::Null, "null, not a size"),
@@ -885,7 +884,7 @@ fn weights_of_another_configuration_are_refused_by_tensor() {
     none.retain(|name, _| name == "model.shared.weight");
     refused(&none, "is missing; and ");
 
-    // However many layers are asked for, and however wide they are.
+    // However many layers are requested, and however wide they are.
     for (key, size) in [("encoder_layers", 1 << 24), ("decoder_ffn_dim", 1 << 24)] {
         let mut config = config("m2m_100");
         config[key] = json!(size);
@@ -916,16 +915,16 @@ fn an_index_names_files_beside_it() {
 
     for outside in ["../x", "/etc/passwd", "a/b", ".."] {
         edited(first, outside);
-        let reason = format!("`{outside}` is not the name of a file beside it");
+        let reason = format!("`{outside}` is not the name of a file in this directory");
         assert_refused(path, index, &reason);
     }
     edited(first, "nowhere.safetensors");
     assert_refused(path, "nowhere.safetensors", "No such file");
     edited(first, second);
-    let reason = format!("`final_logits_bias` is in {first}, not in {second} as it says");
+    let reason = format!("`final_logits_bias` is in {first}, not in {second} as listed");
     assert_refused(path, index, &reason);
     edited("\"final_logits_bias\":", "\"else\":");
-    assert_refused(path, index, "is not in it");
+    assert_refused(path, index, "is not listed");
     edited("\"weight_map\":", "\"weights\":");
     assert_refused(path, index, "missing field `weight_map`");
     edited("", "");
@@ -933,7 +932,7 @@ fn an_index_names_files_beside_it() {
     let shard = path.join(second);
     let whole = fs::read(&shard).unwrap();
     fs::write(&shard, &whole[..whole.len() - 1]).unwrap();
-    assert_refused(path, second, "bytes of numbers, but");
+    assert_refused(path, second, "bytes of data, but");
     fs::write(&shard, &whole[..20]).unwrap();
     assert_refused(path, second, "a header of");
     fs::remove_file(&shard).unwrap();
@@ -964,7 +963,7 @@ fn configurations_that_no_type_can_have_are_refused_by_key() {
         },
         attention_bias: true,
         excluded_tokens: vec![0],
-        // As it is without.
+        // Equal to the defaults.
         d_k: Some(4),
         decoder_d_ff: Some(4),
         ..paper.clone()
@@ -977,14 +976,14 @@ fn configurations_that_no_type_can_have_are_refused_by_key() {
     for (config, reason) in [
         (
             paper,
-            "`positions` is \"sinusoidal\", which no model of Hugging Face's has",
+            "`positions` is \"sinusoidal\", which no supported Hugging Face model type has",
         ),
         (
             TransformerConfig {
                 attention_bias: false,
                 ..marian.clone()
             },
-            "`attention_bias` is false, which a model of type marian cannot have: it would be read as true",
+            "`attention_bias` is false, which model type marian does not support: it would be read as true",
         ),
         (
             TransformerConfig {
@@ -1005,7 +1004,7 @@ fn configurations_that_no_type_can_have_are_refused_by_key() {
                 layer_norm_eps: 1e-6,
                 ..marian.clone()
             },
-            "`layer_norm_eps` is 1e-6, which a model of type marian cannot have",
+            "`layer_norm_eps` is 1e-6, which model type marian does not support",
         ),
         (
             TransformerConfig {
@@ -1013,7 +1012,7 @@ fn configurations_that_no_type_can_have_are_refused_by_key() {
                 excluded_tokens: Vec::new(),
                 ..marian.clone()
             },
-            "`embedding_norm` is absent, which a model of type bart",
+            "`embedding_norm` is absent, which model type bart",
         ),
     ] {
         let message = saved(&config).unwrap_err().to_string();
@@ -1035,7 +1034,7 @@ fn configurations_that_no_type_can_have_are_refused_by_key() {
     });
     assert_eq!(generation, expected);
     let read = TransformerConfig::load(out.path()).unwrap();
-    // The width of a head comes back as its share of `d_model`.
+    // The head width is read back as the default, `d_model / n_heads`.
     let share = TransformerConfig {
         d_k: None,
         ..marian
@@ -1057,7 +1056,7 @@ fn a_model_with_another_dropout_gets_the_weights_of_a_directory() {
     assert_eq!(model.config(), &other);
     assert_eq!(bits(&model), bits(&load(directory.path()).unwrap()));
 
-    // And of a directory of ours.
+    // The same with one of our directories.
     let ours = tempfile::tempdir().unwrap();
     model.save(ours.path()).unwrap();
     let mut again: Transformer<NdArray> = config.init(4, &Default::default()).unwrap();

@@ -1,4 +1,4 @@
-//! The weights in a directory: one file, or several and an index.
+//! The weights of a directory: one file, or shards and an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::formats::files::{is_there, read_json};
 use crate::formats::names::WEIGHTS_FILE;
 use crate::formats::state_dict::StateDict;
 
-/// PyTorch's own format, from before safetensors.
+/// PyTorch's own format, older than safetensors.
 const PYTORCH_FILE: &str = "pytorch_model.bin";
 
 /// `model.safetensors.index.json`, `pytorch_model.bin.index.json`.
@@ -20,8 +20,8 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The tensors of a directory, and the file that names them. Of several files with weights Hugging Face's choice
-/// is read.
+/// The tensors of a directory, and the file that lists them. Of several weights files, the one that Hugging Face
+/// prefers is read.
 pub(crate) fn open(directory: &Path) -> Result<(PathBuf, StateDict), ModelError> {
     for name in [WEIGHTS_FILE, PYTORCH_FILE] {
         let whole = directory.join(name);
@@ -37,9 +37,7 @@ pub(crate) fn open(directory: &Path) -> Result<(PathBuf, StateDict), ModelError>
     }
     Err(ModelError::Weights {
         path: directory.to_owned(),
-        problem: format!(
-            "no weights: neither {WEIGHTS_FILE} nor {PYTORCH_FILE}, whole or in parts"
-        ),
+        problem: format!("no weights: neither {WEIGHTS_FILE} nor {PYTORCH_FILE}, whole or sharded"),
     })
 }
 
@@ -57,7 +55,7 @@ fn open_shards(directory: &Path, index: &Path) -> Result<StateDict, ModelError> 
     for file in weight_map.values().collect::<BTreeSet<_>>() {
         if !is_file_name(file) {
             return Err(problem(format!(
-                "`{file}` is not the name of a file beside it"
+                "`{file}` is not the name of a file in this directory"
             )));
         }
         let path = directory.join(file);
@@ -66,10 +64,10 @@ fn open_shards(directory: &Path, index: &Path) -> Result<StateDict, ModelError> 
             match weight_map.get(&name) {
                 Some(own) if own == file => all.tensors.insert(name, tensor),
                 Some(own) => {
-                    let reason = format!("`{name}` is in {file}, not in {own} as it says");
+                    let reason = format!("`{name}` is in {file}, not in {own} as listed");
                     return Err(problem(reason));
                 }
-                None => return Err(problem(format!("`{name}` of {file} is not in it"))),
+                None => return Err(problem(format!("`{name}` of {file} is not listed"))),
             };
         }
         all.others.extend(shard.others);
@@ -83,10 +81,10 @@ fn open_shards(directory: &Path, index: &Path) -> Result<StateDict, ModelError> 
     }
 }
 
-/// Most bytes of a file's name, on most systems.
+/// Maximum length of a file name in bytes, on most systems.
 const LONGEST_NAME: usize = 255;
 
-/// Whether a name in an index is that of a file in the same directory, on any system.
+/// Whether a name in an index is a plain file name, without a path, on any system.
 fn is_file_name(name: &str) -> bool {
     if name.len() > LONGEST_NAME {
         return false;

@@ -1,4 +1,4 @@
-//! `config.json`: a configuration after two keys for its format and type.
+//! `config.json`: a configuration, preceded by two keys for its format and type.
 //!
 //! ```json
 //! {
@@ -9,10 +9,9 @@
 //! }
 //! ```
 //!
-//! `format` numbers the layout of the whole model directory, 1 with weights in 32 bits and 2 with matrices in 8
-//! ([`quantize`](crate::formats::quantize)), and `model` names the type of model.
-//! A file without them was written before they existed, by a [`Transformer`](crate::Transformer), unless it is
-//! one of Hugging Face's, which has the key `model_type`.
+//! `format` is the format version of the whole model directory: 1 with 32-bit weights, 2 with 8-bit matrices
+//! ([`quantize`](crate::formats::quantize)). `model` names the type of model. A file without them is an older one of a
+//! [`Transformer`](crate::Transformer), unless it has Hugging Face's key `model_type`.
 
 use std::fmt;
 use std::fs;
@@ -35,13 +34,14 @@ use crate::nn::error::ConfigError;
 /// The format of a directory whose weights are in single precision.
 pub(crate) const FORMAT: u64 = 1;
 
-/// The format of a directory whose matrices are in 8 bits ([`quantize`](crate::formats::quantize)): the newest that is read.
+/// The format of a directory whose matrices are in 8 bits ([`quantize`](crate::formats::quantize)): the newest
+/// supported.
 pub(crate) const QUANTIZED_FORMAT: u64 = 2;
 
-/// The `model` of a [`Transformer`](crate::Transformer), and of files without this key.
+/// The value of `model` for a [`Transformer`](crate::Transformer), and for files without this key.
 pub(crate) const TRANSFORMER: &str = "transformer";
 
-/// The `model` of a [`LanguageModel`](crate::LanguageModel).
+/// The value of `model` for a [`LanguageModel`](crate::LanguageModel).
 pub(crate) const LANGUAGE_MODEL: &str = "language-model";
 
 /// The keys that do not belong to the configuration itself.
@@ -51,9 +51,9 @@ const HEADER_KEYS: [&str; 2] = ["format", "model"];
 struct Header {
     format: Option<u64>,
     model: Option<String>,
-    /// The type of model in a file of Hugging Face's.
+    /// The type of model in a Hugging Face file.
     model_type: Option<String>,
-    /// A key of Hugging Face's.
+    /// A key that only Hugging Face's files have.
     architectures: Option<IgnoredAny>,
 }
 
@@ -65,7 +65,7 @@ impl Header {
         })
     }
 
-    /// The type of the model, of a file of Hugging Face's.
+    /// The type of model, if the file is Hugging Face's.
     fn type_of_hugging_face(self) -> Option<String> {
         match (&self.format, &self.model) {
             (None, None) => self.model_type,
@@ -73,7 +73,7 @@ impl Header {
         }
     }
 
-    /// Whether the file is one of Hugging Face's, but for the type of its model.
+    /// Whether the file is Hugging Face's but lacks the type of model.
     fn lacks_type(&self) -> bool {
         let has_type = self.model.is_some() || self.model_type.is_some();
         !has_type && self.format.is_none() && self.architectures.is_some()
@@ -88,8 +88,7 @@ struct File<'a, T> {
     config: &'a T,
 }
 
-/// Writes the configuration of a model of type `model` as `config.json` into a directory, which is
-/// created if missing.
+/// Writes the configuration of a model of type `model` to `config.json` in a directory, which is created if missing.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -112,7 +111,7 @@ struct File<'a, T> {
 /// ```
 ///
 /// # Errors
-/// When the file cannot be written; an older one then stays as it was.
+/// When the file cannot be written; an existing one is then unchanged.
 pub fn save_config(
     directory: impl AsRef<Path>,
     model: &str,
@@ -128,8 +127,7 @@ pub fn save_config(
 /// Reads `config.json` from the directory of a model of type `model`.
 ///
 /// # Errors
-/// When the file is missing, is in a newer format, describes a model of another type, or is not
-/// such a configuration.
+/// When the file is missing, has a newer format, describes another type of model, or is not such a configuration.
 pub fn load_config<T: DeserializeOwned>(
     directory: impl AsRef<Path>,
     model: &str,
@@ -140,18 +138,19 @@ pub fn load_config<T: DeserializeOwned>(
     Ok(config)
 }
 
-/// The type of a model of Hugging Face's, by the text of its `config.json`; `None` of a file of ours.
+/// The type of model in the text of Hugging Face's `config.json`; `None` for one of ours.
 pub(crate) fn type_of_hugging_face(text: &str) -> Option<String> {
     serde_json::from_str::<Header>(text)
         .ok()?
         .type_of_hugging_face()
 }
 
-/// The format and the configuration in our `config.json`, of this kind; by default, of the kind that the file names.
+/// Reads the format and the configuration from our `config.json`, for this kind of model or, by default, the kind that
+/// the file names.
 ///
 /// # Errors
-/// When the file is missing or damaged, is in a newer format, or describes a model of another kind, or the configuration
-/// contradicts itself.
+/// When the file is missing or damaged, has a newer format, or describes another kind of model, or the configuration is
+/// invalid.
 pub(crate) fn read_config(
     files: &Files,
     kind: Option<&str>,
@@ -188,7 +187,8 @@ pub(crate) fn read_config(
     }
 }
 
-/// The format, and the configuration of a model of type `model`, in a `config.json` of formats up to `newest`.
+/// Parses the format, and the configuration of a model of type `model`, from a `config.json` of a format up to
+/// `newest`.
 fn parse<T: DeserializeOwned>(
     text: &str,
     path: &Path,
@@ -229,7 +229,7 @@ fn parse<T: DeserializeOwned>(
     }
 }
 
-/// The text of `config.json`; `path` is for the error.
+/// The text of `config.json`; `path` is for errors.
 pub(crate) fn to_json(
     format: u64,
     model: &str,
@@ -251,14 +251,13 @@ pub(crate) fn to_json(
 }
 
 impl TransformerConfig {
-    /// Reads the configuration of a model directory: `config.json`. In a directory of Hugging Face's, whose type is
-    /// `marian`, `m2m_100`, `bart` or `mbart`, a part of it follows from the weights, whose names and shapes are then
+    /// Reads the configuration of a model directory from its `config.json`. In a Hugging Face directory, of type
+    /// `marian`, `m2m_100`, `bart` or `mbart`, part of it depends on the weights, whose names and shapes are then also
     /// checked.
     ///
     /// # Errors
-    /// When the file is missing, is in a newer format, describes another type of model, is not a
-    /// configuration, or contradicts itself; when a key of Hugging Face's asks for a model that ours cannot be, or
-    /// the weights are not those of the configuration.
+    /// When the file is missing, has a newer format, describes another type of model, or is not a valid configuration;
+    /// when a Hugging Face key has an unsupported value, or the weights do not match the configuration.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
         let files = Files::of(&directory)?;
         match HuggingFace.recognizes(&files) {
@@ -276,15 +275,15 @@ impl TransformerConfig {
         Ok(read_config(&files, Some(LANGUAGE_MODEL))?.1)
     }
 
-    /// Writes `config.json` into a model directory, which is created if missing.
+    /// Writes `config.json` to a model directory, which is created if missing.
     ///
     /// # Errors
-    /// When the file cannot be written; an older one then stays as it was.
+    /// When the file cannot be written; an existing one is then unchanged.
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         save_config(directory, self.kind(), self)
     }
 
-    /// The `model` of its file.
+    /// The value of `model` in its file.
     pub(crate) fn kind(&self) -> &'static str {
         match self.is_language_model() {
             true => LANGUAGE_MODEL,
@@ -292,7 +291,7 @@ impl TransformerConfig {
         }
     }
 
-    /// Checks that a `config.json` has this kind of model.
+    /// Checks that the configuration, read from `path`, is of this kind of model.
     pub(crate) fn check_kind(&self, path: &Path, expected: &str) -> Result<(), ModelError> {
         match self.kind() {
             kind if kind == expected => Ok(()),
@@ -305,7 +304,7 @@ impl TransformerConfig {
     }
 }
 
-/// The configuration of a language model. Three keys may have their earlier names.
+/// The configuration of a language model. Three keys may have their older names.
 #[derive(Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 struct LanguageModelFile(TransformerConfig);
@@ -336,7 +335,7 @@ impl TryFrom<Map<String, Value>> for LanguageModelFile {
     }
 }
 
-/// Passes on all keys of a map but the header's.
+/// Passes on all keys of a map except the header's.
 ///
 /// The configuration's own type then refuses unknown keys, and the parser reports their line.
 /// (`serde(flatten)` would accept unknown keys.)

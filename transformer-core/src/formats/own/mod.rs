@@ -33,16 +33,16 @@ impl Format for Own {
         };
         let path = file_of_weights(files.directory(), config.size(), bytes)?;
         let dict = StateDict::read_safetensors(&path).map_err(|error| error.into_model(&path))?;
-        // A file has at most as many layers as tensors, so that one more is certainly missing from it.
+        // A file has at most as many layers as tensors, so one more is sure to be reported as missing.
         let parameters = config.parameters(dict.tensors.len() + 1);
         let parameters = matched(parameters, dict, is_int8);
         Ok(Opened {
             format: match format {
                 Some(QUANTIZED_FORMAT) => {
-                    format!("{QUANTIZED_FORMAT}, with matrices of 8-bit integers")
+                    format!("{QUANTIZED_FORMAT}, with 8-bit integer matrices")
                 }
                 Some(format) => format.to_string(),
-                None => "not numbered".to_owned(),
+                None => "unnumbered".to_owned(),
             },
             config,
             parameters: parameters.map_err(|problems| ModelError::tensors(&path, problems))?,
@@ -53,10 +53,10 @@ impl Format for Own {
     }
 }
 
-/// Our parameters with the tensors of a file of ours.
+/// Matches our parameters with the tensors of one of our files.
 ///
 /// # Errors
-/// The tensors that are missing, unknown, or of another type or shape.
+/// The tensors that are missing, unknown, or of the wrong type or shape.
 fn matched(
     parameters: Vec<Parameter>,
     mut dict: StateDict,
@@ -90,14 +90,14 @@ fn floats(
     }))
 }
 
-/// A matrix in 8 bits, with the tensor of its scales.
+/// An 8-bit matrix, with the tensor of its scales.
 fn int8(
     (path, shape): Parameter,
     tensors: &mut BTreeMap<String, StoredTensor>,
 ) -> Result<StoredParameter, TensorProblem> {
     let [rows, width] = rows_by_width(&shape, layout(&path).expect("a matrix"));
     let (name, scale_name) = (path.clone(), scale_name(&path));
-    // Both are taken, so that neither is reported as unknown where the other has a problem.
+    // Both are taken, so that neither is reported as unknown if the other has a problem.
     let weights = take(tensors, &path, &[rows, width], ElementType::I8);
     let scales = take(tensors, &scale_name, &[rows], ElementType::F32);
     let (weights, scales) = (weights?, scales?);

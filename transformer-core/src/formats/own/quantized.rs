@@ -1,21 +1,21 @@
-//! Model directories whose matrices are in 8 bits, for decoding: a quarter of the size.
+//! Model directories with 8-bit matrices, for decoding at a quarter of the size.
 //!
 //! | tensor in `model.safetensors` | type | shape |
 //! |---|---|---|
-//! | a matrix of a linear map, by its path | I8 | `[d_output, d_input]` |
-//! | a table of embeddings, by its path | I8 | `[vocab_size, d_model]` |
-//! | `PATH.scale` of each | F32 | `[d_output]`, `[vocab_size]` |
-//! | norms, biases and learned positions, by their paths | F32 | as in every directory |
+//! | matrix of a linear layer, by its path | I8 | `[d_output, d_input]` |
+//! | embedding table, by its path | I8 | `[vocab_size, d_model]` |
+//! | `PATH.scale` of either | F32 | `[d_output]`, `[vocab_size]` |
+//! | norms, biases and learned positions, by their paths | F32 | as in other directories |
 //!
-//! A weight is `scale · q`, with one scale for each row and q from −127 to 127. `config.json` says format 2.
+//! A weight is `scale · q`, with one scale per row and q from −127 to 127. The format in `config.json` is 2.
 //!
-//! A [`PackedModel`](crate::PackedModel) multiplies the integers as they are; a [`Transformer`](crate::Transformer) is
-//! given the numbers that they stand for.
+//! A [`PackedModel`](crate::PackedModel) multiplies the integers directly; a [`Transformer`](crate::Transformer) gets
+//! the dequantized weights.
 
 use transformer_kernels::WeightLayout;
 
-/// How the matrix at a path lies in a module; `None` for parameters that stay in 32 bits: norms, biases and learned
-/// positions.
+/// The layout in a module of the matrix at this path; `None` for parameters that stay in 32 bits: norms, biases and
+/// learned positions.
 pub(crate) fn layout(path: &str) -> Option<WeightLayout> {
     let module = path.strip_suffix(".weight")?;
     Some(match module.ends_with("embedding") {
@@ -24,21 +24,21 @@ pub(crate) fn layout(path: &str) -> Option<WeightLayout> {
     })
 }
 
-/// The name of the scales of a matrix.
+/// The name of a matrix's scales.
 pub(crate) fn scale_name(path: &str) -> String {
     format!("{path}.scale")
 }
 
-/// The shape `[d_output, d_input]` of a matrix that has this shape in a module.
+/// A matrix's shape as `[d_output, d_input]`, from its shape in a module.
 pub(crate) fn rows_by_width(shape: &[usize], layout: WeightLayout) -> [usize; 2] {
     match (layout, shape) {
         (WeightLayout::InputByOutput, &[d_input, d_output]) => [d_output, d_input],
         (WeightLayout::OutputByInput, &[d_output, d_input]) => [d_output, d_input],
-        _ => panic!("a matrix of shape {shape:?}"),
+        _ => panic!("not a matrix: shape {shape:?}"),
     }
 }
 
-/// `[rows, columns]` as `[columns, rows]`.
+/// Transposes `[rows, columns]` to `[columns, rows]`.
 pub(crate) fn transposed(numbers: &[f32], columns: usize) -> Vec<f32> {
     let mut transposed = Vec::with_capacity(numbers.len());
     for column in 0..columns {
@@ -54,7 +54,7 @@ mod tests {
     use crate::models::tying::WeightTying;
     use crate::nn::positions::Positions;
 
-    /// Every parameter with two dimensions but the learned positions.
+    /// Every two-dimensional parameter except the learned positions.
     #[test]
     fn matrices_are_quantized_and_nothing_else() {
         let learned = TransformerConfig {

@@ -1,4 +1,4 @@
-//! Models as directories: `config.json` and `model.safetensors`, beside the files of tokenizers.
+//! Model directories: `config.json` and `model.safetensors`, beside the tokenizer files.
 //!
 //! Each parameter is stored in single precision under its path in the module, matrices as
 //! `[d_input, d_output]`; tied ones are stored once.
@@ -27,9 +27,9 @@ use crate::models::config::TransformerConfig;
 use crate::models::language_model::LanguageModel;
 use crate::models::transformer::Transformer;
 
-/// Writes every parameter of a module into a `.safetensors` file, under its path in the module. The
-/// file's folder is created if missing. Floating-point numbers are stored in single precision; integers and booleans in
-/// the backend's type, and a backend with another type does not load them.
+/// Writes all parameters of a module to a `.safetensors` file, under their paths in the module. The file's folder is
+/// created if missing. Floating-point values are stored in single precision, integers and booleans in the backend's
+/// type; a backend with another type cannot load them.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -53,7 +53,7 @@ use crate::models::transformer::Transformer;
 /// ```
 ///
 /// # Errors
-/// When the file cannot be written; an older one then stays as it was.
+/// When the file cannot be written; an existing one is then unchanged.
 pub fn save_weights<B: Backend, M: Module<B>>(
     module: &M,
     path: impl AsRef<Path>,
@@ -67,13 +67,12 @@ pub fn save_weights<B: Backend, M: Module<B>>(
 
 /// Fills a module with the parameters in a `.safetensors` file.
 ///
-/// Each parameter stays on its device and keeps its gradient setting: one that is frozen
-/// ([`Module::no_grad`], [`Param::set_require_grad`](burn::module::Param::set_require_grad)) stays
-/// frozen.
+/// Each parameter keeps its device and gradient setting: frozen ones ([`Module::no_grad`],
+/// [`Param::set_require_grad`](burn::module::Param::set_require_grad)) stay frozen.
 ///
 /// # Errors
-/// When the file is missing or damaged, or holds other tensors than the module has: then one error names those that
-/// are missing, unknown, or of another type or shape, up to eight, and says how many more there are.
+/// When the file is missing or damaged, or its tensors do not match the module. One error then names up to eight
+/// tensors that are missing, unknown, or of the wrong type or shape, and the number of others.
 pub fn load_weights<B: Backend, M: Module<B>>(
     mut module: M,
     path: impl AsRef<Path>,
@@ -90,16 +89,15 @@ pub fn load_weights<B: Backend, M: Module<B>>(
 }
 
 impl<B: Backend> Transformer<B> {
-    /// Writes the model into a directory, which is created if missing.
+    /// Saves the model to a directory, which is created if missing.
     ///
     /// # Errors
-    /// When a file cannot be written; an older one then stays as it was.
+    /// When a file cannot be written; an existing one is then unchanged.
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         save_model(self, TRANSFORMER, self.config(), directory.as_ref())
     }
 
-    /// Reads the model of a directory ([`ModelDirectory`]). On a backend with gradients (`Autodiff`), it can be trained
-    /// further.
+    /// Loads the model of a directory ([`ModelDirectory`]). On an `Autodiff` backend, it can be trained further.
     ///
     /// # Errors
     /// As [`ModelDirectory::open`] and [`ModelDirectory::transformer`].
@@ -109,15 +107,15 @@ impl<B: Backend> Transformer<B> {
 }
 
 impl<B: Backend> LanguageModel<B> {
-    /// Writes the model into a directory, which is created if missing.
+    /// Saves the model to a directory, which is created if missing.
     ///
     /// # Errors
-    /// When a file cannot be written; an older one then stays as it was.
+    /// When a file cannot be written; an existing one is then unchanged.
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         save_model(self, LANGUAGE_MODEL, self.config(), directory.as_ref())
     }
 
-    /// Reads the model of a directory.
+    /// Loads the model of a directory.
     ///
     /// # Errors
     /// As [`ModelDirectory::open`] and [`ModelDirectory::language_model`].
@@ -127,7 +125,7 @@ impl<B: Backend> LanguageModel<B> {
 }
 
 impl TransformerConfig {
-    /// How large its model is.
+    /// The size of the model.
     pub(crate) fn size(&self) -> ModelSize {
         ModelSize {
             parameters: self.num_params(),
@@ -136,16 +134,16 @@ impl TransformerConfig {
     }
 }
 
-/// How large a model is.
+/// The size of a model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ModelSize {
-    /// All numbers.
+    /// Number of values of all parameters.
     pub parameters: u128,
-    /// The layers of all stacks.
+    /// Number of layers of all stacks.
     pub layers: usize,
 }
 
-/// Writes configuration and weights; if either fails, an older pair stays as it was.
+/// Writes configuration and weights; if either fails, existing files are unchanged.
 fn save_model<B: Backend, M: Module<B>>(
     model: &M,
     kind: &str,
@@ -158,8 +156,8 @@ fn save_model<B: Backend, M: Module<B>>(
     })
 }
 
-/// Writes the configuration, and the weights by `write`, into a directory that exists; if either fails, an older pair
-/// stays as it was.
+/// Writes the configuration, and the weights by `write`, to an existing directory; if either fails, existing files are
+/// unchanged.
 pub(crate) fn save_files(
     format: u64,
     kind: &str,
@@ -170,7 +168,7 @@ pub(crate) fn save_files(
     let config_path = directory.join(CONFIG_FILE);
     let weights_path = directory.join(WEIGHTS_FILE);
     let json = to_json(format, kind, config, &config_path)?;
-    // Both are on the disk before either replaces an older file.
+    // Both are on disk before either replaces an existing file.
     let at_work = Cell::new(&config_path);
     replace_file(&config_path, |side| -> io::Result<()> {
         fs::write(side, json)?;
@@ -182,7 +180,7 @@ pub(crate) fn save_files(
     .map_err(|source| ModelError::io(at_work.get())(source))
 }
 
-/// The file of weights in a directory, if it can hold a model of this size, at this many bytes or more for a number.
+/// The weights file of a directory, if it can hold a model of this size at `bytes` or more per value.
 pub(crate) fn file_of_weights(
     directory: &Path,
     model: ModelSize,
@@ -203,15 +201,15 @@ pub(crate) fn file_of_weights(
     Ok(path)
 }
 
-/// A file that is too short by at most these bytes is read, so that its missing tensors are named.
+/// A file that is at most this many bytes too short is still read, so that the error can name its missing tensors.
 const SLACK: u128 = 1 << 24;
-/// Bytes of a layer in a file, at least. A layer of a few numbers takes a thousand times as much in memory.
+/// Minimum bytes of a layer in a file. A layer of a few values takes a thousand times as much in memory.
 const LEAST_OF_LAYER: u64 = 1 << 9;
-/// A file that lacks at most these layers is read for the same reason.
+/// A file that lacks at most this many layers is read for the same reason.
 const LAYERS_SLACK: u64 = 1000;
 
 fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Result<()> {
-    // One entry: several would be written in an order that changes from run to run.
+    // A single entry: the order of several would change from run to run.
     let mut store = SafetensorsStore::from_file(path)
         .overwrite(true)
         .clear_metadata()
@@ -223,10 +221,10 @@ fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Resul
     })
 }
 
-/// The parameters of a module, each with its tensor in a file of ours, which has no others.
+/// Matches the parameters of a module with the tensors of one of our files, which must have no others.
 ///
 /// # Errors
-/// The tensors that are missing, unknown, or of another type or shape.
+/// The tensors that are missing, unknown, or of the wrong type or shape.
 fn own_tensors<B: Backend, M: Module<B>>(
     module: &M,
     mut dict: StateDict,
@@ -253,10 +251,10 @@ fn own_tensors<B: Backend, M: Module<B>>(
     Ok(tensors)
 }
 
-/// A parameter of a module, in a file of ours.
+/// A module's parameter in one of our files.
 struct OwnTensor {
     path: String,
-    /// The type of its numbers in the file.
+    /// The element type in the file.
     dtype: DType,
     tensor: StoredTensor,
 }
@@ -273,14 +271,14 @@ impl Readable for OwnTensor {
     fn read(&self) -> Result<TensorData, TensorProblem> {
         let bytes = self.tensor.bytes();
         let bytes = bytes.map_err(|error| TensorProblem::unreadable(&self.path, &error))?;
-        // Burn trusts a byte to be a boolean.
+        // Burn does not check that a byte is a boolean.
         if let Some(byte) = bytes.iter().find(|&&byte| byte > 1)
             && self.dtype.is_bool()
         {
             return Err(TensorProblem::Number {
                 name: self.path.clone(),
                 found: byte.to_string(),
-                rule: "a boolean is 0 or 1",
+                rule: "a boolean must be 0 or 1",
             });
         }
         let shape = self.tensor.shape.clone();
@@ -288,7 +286,7 @@ impl Readable for OwnTensor {
     }
 }
 
-/// Checks that no tensor of a file is left, after its tensors were taken with these problems.
+/// Adds the tensors left over in a file to the problems, and checks that there are none.
 ///
 /// # Errors
 /// All problems, in alphabetical order.
@@ -309,10 +307,10 @@ pub(crate) fn check_matched(
     }
 }
 
-/// Takes a tensor from those of a file.
+/// Removes and returns a tensor of a file.
 ///
 /// # Errors
-/// When it is missing, or of another type or shape.
+/// When it is missing, or of the wrong type or shape.
 pub(crate) fn take(
     tensors: &mut BTreeMap<String, StoredTensor>,
     name: &str,

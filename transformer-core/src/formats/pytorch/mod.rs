@@ -1,4 +1,4 @@
-//! PyTorch state dicts, in and out, under the names of the systems that they come from.
+//! Import and export of PyTorch state dicts, under the names of the systems that they come from.
 //!
 //! ```text
 //! file  ── state_dict (archive, zip_directory, old_archive, pickle; safetensors_file) ──  tensors by their names
@@ -6,7 +6,7 @@
 //!       ── fill ──                                                        the module
 //! ```
 //!
-//! A tensor's numbers are read from the file (stored) when it is its turn to fill the module.
+//! Tensors are read from the file (stored) one at a time, as they fill the module.
 
 pub(crate) mod names;
 
@@ -29,13 +29,12 @@ use crate::nn::init::WeightInit;
 use crate::nn::layer::{Layer, LayerConfig};
 use names::Names;
 
-/// A PyTorch implementation of the whole model, by the names of its parameters.
+/// A PyTorch implementation of the whole model, which determines the names of parameters.
 ///
-/// Names leave open the placement of the norms, the activation, the number of heads and the scale of
-/// the embeddings. These are in the configuration; each system has a preset with the choices of its own
-/// classes.
+/// The names do not determine norm placement, activation, number of heads or embedding scale. These are in the
+/// configuration; each system has a preset with the choices of its classes.
 ///
-/// | system | preset | names, for example |
+/// | system | preset | example of a name |
 /// |---|---|---|
 /// | `NotebookMini` | [`notebook_mini`](TransformerConfig::notebook_mini) | `encoders.0.mha.W_q.weight` |
 /// | `PaperReadme` | [`paper_readme`](TransformerConfig::paper_readme) | `encoder.layers.0.self_attn.w_q.weight` |
@@ -44,7 +43,7 @@ use names::Names;
 /// | `TorchNn` | [`torch_nn`](TransformerConfig::torch_nn) | `transformer.encoder.layers.0.self_attn.in_proj_weight` |
 /// | `Annotated` | [`annotated`](TransformerConfig::annotated) | `encoder.layers.0.self_attn.linears.0.weight` |
 ///
-/// An encoder layer on its own has names, too: [`Layer::from_pytorch`].
+/// For a single encoder layer, see [`Layer::from_pytorch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -59,9 +58,9 @@ pub enum PytorchSystem {
     LearnedPositions,
     /// PyTorch's own `torch.nn.Transformer`.
     ///
-    /// It has neither embeddings nor a generator; they are those of PyTorch's translation
-    /// tutorial: `src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`, `transformer.…`,
-    /// `generator.weight`, `generator.bias`, and the buffer `positional_encoding.pos_embedding`.
+    /// It has neither embeddings nor a generator; these are named as in PyTorch's translation tutorial:
+    /// `src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`, `transformer.…`, `generator.weight`,
+    /// `generator.bias`, and the buffer `positional_encoding.pos_embedding`.
     TorchNn,
     /// The Annotated Transformer.
     Annotated,
@@ -90,13 +89,12 @@ impl PytorchSystem {
         }
     }
 
-    /// The names and shapes of the state dict of a model, buffers left out.
+    /// The names and shapes of a model's state dict, without buffers.
     ///
     /// Tied tensors are listed under each of their names.
     ///
     /// # Errors
-    /// When the configuration contradicts itself, or has parameters that the system has no names
-    /// for.
+    /// When the configuration is invalid, or has parameters that the system has no names for.
     ///
     /// ```
     /// use transformer_core::TransformerConfig;
@@ -149,26 +147,25 @@ impl fmt::Display for PytorchSystem {
 /// Tensors that [`Transformer::to_pytorch`] writes besides the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PytorchExport {
-    /// Number of positions of the tables of sines and cosines that a system's classes keep as buffers,
-    /// if they do: their `max_len`, most often 5000. `None` leaves the tables out.
+    /// Number of positions in the tables of sines and cosines that some systems keep as buffers: their `max_len`,
+    /// usually 5000. `None` omits the tables.
     ///
     /// `load_state_dict(strict=True)` requires exactly the buffers that the class registers.
     pub position_table: Option<usize>,
 }
 
 impl<B: Backend> Transformer<B> {
-    /// Reads a model from a PyTorch state dict: a `.pt` file, as `torch.save(model.state_dict(), …)`
-    /// writes it or wrote it before PyTorch 1.6, or a `.safetensors` file; in single precision, or in
-    /// either kind of half precision.
+    /// Loads a model from a PyTorch state dict: a `.pt` file, as written by `torch.save(model.state_dict(), …)` (also
+    /// before PyTorch 1.6), or a `.safetensors` file, in single precision or in either kind of half precision. No code
+    /// in a file is executed.
     ///
-    /// Tied weights may be under several names, and must then be equal. Tables of sines and cosines
-    /// that the system's classes keep as buffers must be those of the configuration, and are not kept.
+    /// Tied weights may have several names, and must then be equal. Tables of sines and cosines, which some systems
+    /// keep as buffers, must match the configuration; they are not loaded.
     ///
     /// # Errors
-    /// When the file cannot be read or is damaged; when the configuration contradicts itself or has
-    /// parameters that the system has no names for; when tensors are missing, unknown, mis-shaped,
-    /// of another type, or not tied as they should be: then one error lists them all.
-    /// No code in a file is executed.
+    /// When the file cannot be read or is damaged; when the configuration is invalid or has parameters that the system
+    /// has no names for; when tensors are missing, unknown, of the wrong shape or type, or not tied as they should be:
+    /// one error then lists them all.
     pub fn from_pytorch(
         path: impl AsRef<Path>,
         system: PytorchSystem,
@@ -178,7 +175,7 @@ impl<B: Backend> Transformer<B> {
         config.validate()?;
         let path = path.as_ref();
         let dict = StateDict::read(path).map_err(|error| error.into_pytorch(path))?;
-        // A file has at most as many layers as tensors, so that one more is certainly missing from it.
+        // A file has at most as many layers as tensors, so one more is sure to be reported as missing.
         let map = system.map(config, dict.tensors.len() + 1)?;
         check(path, &map, &dict)?;
         let mut model = config.init_from(&mut WeightInit::zeros(), device)?;
@@ -186,12 +183,11 @@ impl<B: Backend> Transformer<B> {
         Ok(model)
     }
 
-    /// Writes a PyTorch state dict, in the format of the path's extension: `.pt` (or `.pth`) or
-    /// `.safetensors`.
+    /// Writes a PyTorch state dict, in the format given by the extension: `.pt` (or `.pth`) or `.safetensors`.
     ///
     /// # Errors
-    /// When the configuration has parameters that the system has no names for, the extension is none
-    /// of these, or the file cannot be written; an older one then stays as it was.
+    /// When the configuration has parameters that the system has no names for, the extension is not one of these, or
+    /// the file cannot be written; an existing one is then unchanged.
     pub fn to_pytorch(
         &self,
         path: impl AsRef<Path>,
@@ -220,8 +216,8 @@ impl<B: Backend> Transformer<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    /// Reads a layer from a PyTorch state dict under the names of the reference system encoder-layer,
-    /// such as `self_attn.Wq.weight` and `fc1.bias`.
+    /// Loads a layer from a PyTorch state dict with the names of the reference system encoder-layer, such as
+    /// `self_attn.Wq.weight` and `fc1.bias`.
     ///
     /// # Errors
     /// As [`Transformer::from_pytorch`].
@@ -247,7 +243,7 @@ impl<B: Backend> Layer<B> {
     /// When the extension is not `.pt`, `.pth` or `.safetensors`, or the file cannot be written.
     ///
     /// # Panics
-    /// When the configuration is not that of the layer.
+    /// When the configuration does not match the layer.
     pub fn to_pytorch(
         &self,
         path: impl AsRef<Path>,
@@ -259,7 +255,7 @@ impl<B: Backend> Layer<B> {
     /// The PyTorch state dict that [`to_pytorch`](Self::to_pytorch) writes, in single precision.
     ///
     /// # Panics
-    /// When the configuration is not that of the layer.
+    /// When the configuration does not match the layer.
     pub fn state_dict(&self, config: &LayerConfig) -> BTreeMap<String, TensorData> {
         let map = Map::encoder_layer(&names::ENCODER_LAYER, config);
         map.export(&collected(self), TiedNames::Every)
@@ -278,7 +274,7 @@ fn check(path: &Path, map: &Map, dict: &StateDict) -> Result<(), PytorchError> {
     }
 }
 
-/// Fills a module with the tensors of a file, which have been checked.
+/// Fills a module with the checked tensors of a file.
 fn import<B: Backend, M: ModuleSnapshot<B>>(
     path: &Path,
     map: &Map,

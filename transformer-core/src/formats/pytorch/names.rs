@@ -1,7 +1,7 @@
-//! The tables: names and layouts of our parameters in PyTorch systems.
+//! Tables of the names and layouts of our parameters in PyTorch systems.
 //!
-//! A [`Line`] maps some modules of ours to those of theirs with the same parameters. It is read in both
-//! directions, so that export is the inverse of import by construction.
+//! A [`Line`] maps modules of ours to theirs with the same parameters. It is read in both directions, so export is the
+//! inverse of import by construction.
 
 /// The names in a system's state dict.
 pub(crate) struct Names {
@@ -11,7 +11,7 @@ pub(crate) struct Names {
     pub encoder: Layer,
     /// A decoder layer.
     pub decoder: Layer,
-    /// Tables of sines and cosines that the system's classes keep as buffers.
+    /// Tables of sines and cosines that the system keeps as buffers.
     pub position_tables: &'static [PositionTable],
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Line {
     pub ours: &'static [&'static str],
     /// Prefixes of the names of their tensors.
     pub theirs: &'static [&'static str],
-    /// Further prefixes of the first of them: other names of the same tensors.
+    /// Alternative prefixes for the first of them: other names of the same tensors.
     pub also: &'static [&'static str],
     /// The tensors in each.
     pub tensors: &'static [TensorNames],
 }
 
-/// The ends of our path and of their name of a tensor.
+/// A tensor's suffixes: of our path and of their name.
 pub(crate) struct TensorNames {
     pub ours: &'static str,
     pub theirs: &'static str,
@@ -53,17 +53,17 @@ pub(crate) enum Layout {
     Transposed,
     /// Ours `[n]`, theirs `[1, n]`.
     Row,
-    /// Theirs has this many rows before ours, which are not used and written as zeros.
+    /// Theirs has this many unused rows before ours, written as zeros.
     AfterRows(usize),
 }
 
-/// A table of sines and cosines, for as many positions as their class was built for.
+/// A table of sines and cosines, with as many positions as their class was built for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PositionTable {
     pub name: &'static str,
-    /// Its number of dimensions; the last is `d_model`.
+    /// Its number of dimensions; the last one is `d_model`.
     pub dimensions: usize,
-    /// The one of them that counts positions; the others are 1.
+    /// The index of the position dimension; the others have size 1.
     pub positions: usize,
 }
 

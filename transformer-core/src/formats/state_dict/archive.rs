@@ -1,4 +1,4 @@
-//! The `.pt` files of `torch.save`: a ZIP archive of a pickle and of the numbers it describes.
+//! The `.pt` files of `torch.save`: a ZIP archive of a pickle and of the data that it describes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,35 +18,35 @@ use crate::formats::state_dict::zip_directory::{self, Entry};
 /// The first bytes of a ZIP archive.
 pub const MAGIC: &[u8] = b"PK\x03\x04";
 
-/// Alignment of storages, which PyTorch's own reader expects for memory maps.
+/// Alignment of storages, which PyTorch's reader expects for memory mapping.
 const ALIGNMENT: u16 = 64;
 
-/// The most bytes of a file in the archive that is no storage.
+/// Maximum size in bytes of a file in the archive that is not a storage.
 const MOST_BYTES: usize = 1 << 24;
 
-/// Reads a `.pt` file of that many bytes; its numbers are left in it.
+/// Reads a `.pt` file of `size` bytes; tensor data stays in the file.
 ///
 /// # Errors
-/// When it is not a state dict.
+/// When the file is not a state dict.
 pub fn read(file: File, size: u64) -> Result<StateDict, String> {
     let file = Rc::new(file);
     let archive = Archive::open(&file, size)?;
     if let Some(order) = archive.bytes("byteorder")?
         && order != b"little"
     {
-        return Err("numbers that are not little-endian".to_owned());
+        return Err("the data is not little-endian".to_owned());
     }
-    let pickle = archive.bytes("data.pkl")?.ok_or("no data.pkl in it")?;
+    let pickle = archive.bytes("data.pkl")?.ok_or("data.pkl is missing")?;
     let pickle = pickle::read(&pickle[..]).map_err(|problem| format!("data.pkl: {problem}"))?;
     let mut storages = HashMap::new();
     for (key, described) in &pickle.storages {
         let name = format!("data/{key}");
         let storage = archive
             .find(&name)?
-            .ok_or_else(|| format!("no {name} in it"))?;
+            .ok_or_else(|| format!("{name} is missing"))?;
         if Some(storage.len()) != described.size() {
             return Err(format!(
-                "{name} has {} bytes, not the {} elements of {} that it should",
+                "{name} has {} bytes, which are not {} elements of {}",
                 storage.len(),
                 described.len,
                 described.dtype.name()
@@ -90,7 +90,7 @@ struct Archive<'a> {
     /// Bytes of the file.
     size: u64,
     entries: BTreeMap<String, Entry>,
-    /// The folder that holds all files.
+    /// The folder of all files.
     folder: String,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Archive<'a> {
         let folder = entries
             .keys()
             .find_map(|name| name.strip_suffix("/data.pkl"))
-            .ok_or("no data.pkl in it")?
+            .ok_or("data.pkl is missing")?
             .to_owned();
         Ok(Self {
             file,
@@ -110,7 +110,7 @@ impl<'a> Archive<'a> {
         })
     }
 
-    /// Where the bytes of a file in the archive are, with their checksum.
+    /// The location and checksum of a file in the archive.
     fn find(&self, name: &str) -> Result<Option<Storage>, String> {
         let problem = |error: &dyn std::fmt::Display| format!("{name}: {error}");
         let path = format!("{}/{name}", self.folder);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Seek};
 
-    /// A file with the given files in it.
+    /// An archive of these files.
     fn archive(files: &[(&str, &[u8])]) -> File {
         let mut zip = ZipWriter::new(tempfile::tempfile().unwrap());
         for (name, bytes) in files {
@@ -183,15 +183,15 @@ mod tests {
         assert_eq!(dict.tensors["x"].shape, [3]);
         assert!(dict.tensors["x"].is_zero().unwrap());
 
-        assert_eq!(problem(&[("data.pkl", &pickle)]), "no data/0 in it");
+        assert_eq!(problem(&[("data.pkl", &pickle)]), "data/0 is missing");
         assert_eq!(
             problem(&[("data.pkl", &pickle), ("data/0", &[0; 11])]),
-            "data/0 has 11 bytes, not the 3 elements of f32 that it should"
+            "data/0 has 11 bytes, which are not 3 elements of f32"
         );
-        assert_eq!(problem(&[("data/0", &[0; 12])]), "no data.pkl in it");
+        assert_eq!(problem(&[("data/0", &[0; 12])]), "data.pkl is missing");
         assert_eq!(
             problem(&[("data.pkl", &pickle), ("byteorder", b"big")]),
-            "numbers that are not little-endian"
+            "the data is not little-endian"
         );
     }
 
@@ -200,7 +200,7 @@ mod tests {
         let pickle = pickle_of(&[usize::MAX / 8]);
         assert_eq!(
             problem(&[("data.pkl", &pickle), ("data/0", &[0; 12])]),
-            "data/0 has 12 bytes, not the 2305843009213693951 elements of f32 that it should"
+            "data/0 has 12 bytes, which are not 2305843009213693951 elements of f32"
         );
     }
 
@@ -219,8 +219,8 @@ mod tests {
         let mut damaged = tempfile::tempfile().unwrap();
         damaged.write_all(&bytes).unwrap();
         let dict = read_whole(damaged).unwrap();
-        // The numbers are checked when they are read.
+        // The data is checked when it is read.
         let error = dict.tensors["x"].parts().err().unwrap();
-        assert_eq!(error.to_string(), "its checksum is that of other numbers");
+        assert_eq!(error.to_string(), "the checksum does not match the data");
     }
 }

@@ -1,4 +1,4 @@
-//! State dicts as files, in each of their formats.
+//! State-dict files, in all their formats.
 
 mod archive;
 mod old_archive;
@@ -21,21 +21,21 @@ use crate::formats::files::{self, replace_file};
 use crate::formats::state_dict::pickle::Entry;
 use crate::formats::state_dict::stored::{ElementType, Storage, StoredTensor};
 
-/// The content of a file, whose numbers are left in it.
+/// The content of a file; tensor data stays in the file.
 #[derive(Default)]
 pub struct StateDict {
     /// Its tensors, by name.
     pub tensors: BTreeMap<String, StoredTensor>,
     /// Names of entries that are not tensors.
     pub others: Vec<String>,
-    /// The library that wrote a safetensors file, as its header says: `pt`, `burn`.
+    /// The library that wrote a safetensors file, according to its header: `pt`, `burn`.
     pub format: Option<String>,
 }
 
 /// Why a file cannot be read.
 pub(crate) enum ReadError {
     Io(io::Error),
-    /// It is damaged, or no state dict.
+    /// It is damaged or not a state dict.
     Damaged(String),
 }
 
@@ -81,14 +81,14 @@ impl StateDict {
     }
 
     /// Reads a `.safetensors` file. Others are refused: [`read`](Self::read) would accept PyTorch's, whose matrices
-    /// have another layout than ours.
+    /// have a different layout.
     pub fn read_safetensors(path: &Path) -> Result<Self, ReadError> {
         let file = files::open(path).map_err(ReadError::Io)?;
         let size = file.metadata().map_err(ReadError::Io)?.len();
         safetensors_file::read(file, size).map_err(ReadError::Damaged)
     }
 
-    /// The entries of a pickle, in the storages of the file, which are all there.
+    /// The entries of a pickle, with the storages of the file, none of which may be missing.
     pub fn of_pickle(
         entries: Vec<(Rc<str>, Entry)>,
         storages: &HashMap<Rc<str>, Rc<Storage>>,
@@ -110,7 +110,7 @@ impl StateDict {
     }
 }
 
-/// Writes tensors in single precision to a file, in the format of its extension.
+/// Writes tensors in single precision to a file, in the format given by its extension.
 pub(crate) fn write(
     path: &Path,
     tensors: &BTreeMap<String, TensorData>,

@@ -1,10 +1,10 @@
-//! The files of `torch.save` before PyTorch 1.6: pickles, and the numbers after them.
+//! The files of `torch.save` before PyTorch 1.6: pickles, followed by the data.
 //!
 //! ```text
 //! a magic number, the protocol's version, the system       three pickles
 //! the state dict                                           a pickle
 //! the storages' keys                                       a pickle
-//! for each key: its number of elements (8 bytes), its elements
+//! per key: its number of elements (8 bytes), its elements
 //! ```
 
 use std::collections::HashMap;
@@ -16,18 +16,18 @@ use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::pickle;
 use crate::formats::state_dict::stored::Storage;
 
-/// The first pickle: a long number of ten bytes.
+/// The first pickle: an integer of ten bytes.
 pub const MAGIC: &[u8] = &[
     0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.',
 ];
 
-/// The only version of the protocol that there is.
+/// The only version of the protocol.
 const VERSION: usize = 1001;
 
-/// Reads such a file of that many bytes; its numbers are left in it.
+/// Reads a file of `size` bytes; tensor data stays in the file.
 ///
 /// # Errors
-/// When it is not a state dict.
+/// When the file is not a state dict.
 pub fn read(file: File, size: u64) -> Result<StateDict, String> {
     let file = Rc::new(file);
     let reader: &File = &file;
@@ -41,22 +41,22 @@ pub fn read(file: File, size: u64) -> Result<StateDict, String> {
         return Err(format!("protocol version {version}, not {VERSION}"));
     }
     if !pickle::read_flag(&mut input, "little_endian")? {
-        return Err("numbers that are not little-endian".to_owned());
+        return Err("the data is not little-endian".to_owned());
     }
     let pickle = pickle::read(&mut input)?;
     let keys = pickle::read_names(&mut input)?;
     let mut storages = HashMap::new();
     for key in keys {
         let described = pickle.storages.get(&key);
-        let described = described.ok_or_else(|| format!("no tensor of storage {key}"))?;
+        let described = described.ok_or_else(|| format!("no tensor uses storage {key}"))?;
         let mut len = [0; 8];
         input
             .read_exact(&mut len)
-            .map_err(|_| format!("no numbers of storage {key}"))?;
+            .map_err(|_| format!("storage {key} is missing"))?;
         let len = u64::from_le_bytes(len);
         if len != described.len as u64 {
             return Err(format!(
-                "storage {key} has {len} elements, not the {} that it should",
+                "storage {key} has {len} elements, not {}",
                 described.len
             ));
         }
@@ -66,7 +66,7 @@ pub fn read(file: File, size: u64) -> Result<StateDict, String> {
             Some((storage, bytes))
         });
         let (storage, bytes) =
-            storage.ok_or_else(|| format!("storage {key} ends after the file"))?;
+            storage.ok_or_else(|| format!("storage {key} ends beyond the end of the file"))?;
         input
             .seek(SeekFrom::Start(start + bytes as u64))
             .map_err(failed)?;
@@ -77,7 +77,7 @@ pub fn read(file: File, size: u64) -> Result<StateDict, String> {
         .keys()
         .find(|&key| !storages.contains_key(key))
     {
-        Some(key) => Err(format!("no numbers of storage {key}")),
+        Some(key) => Err(format!("storage {key} is missing")),
         None => Ok(StateDict::of_pickle(pickle.entries, &storages)),
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     /// `{"little_endian": True}`
     const SYSTEM_PICKLE: &[u8] = b"}X\x0d\0\0\0little_endian\x88s.";
 
-    /// A file of a vector `x` of three numbers, whose storage is described by `len` and `numbers`.
+    /// A file with a vector `x` of three elements, whose storage consists of `len` and `numbers`.
     fn file(len: u64, numbers: &[u8]) -> Vec<u8> {
         let shape: &[usize] = &[3];
         let state_dict = pickle::write([("x", shape)].into_iter());
@@ -146,11 +146,11 @@ mod tests {
         }
         assert_eq!(
             problem(&whole[..whole.len() - 1]),
-            "storage 0 ends after the file"
+            "storage 0 ends beyond the end of the file"
         );
         assert_eq!(
             problem(&file(1 << 62, &[0; 12])),
-            "storage 0 has 4611686018427387904 elements, not the 3 that it should"
+            "storage 0 has 4611686018427387904 elements, not 3"
         );
         let mut later = whole.clone();
         later[MAGIC.len() + 1] = 0xea;
@@ -158,6 +158,6 @@ mod tests {
         let mut big_endian = whole;
         let flag = MAGIC.len() + VERSION_PICKLE.len() + SYSTEM_PICKLE.len() - 3;
         big_endian[flag] = 0x89;
-        assert_eq!(problem(&big_endian), "numbers that are not little-endian");
+        assert_eq!(problem(&big_endian), "the data is not little-endian");
     }
 }

@@ -1,10 +1,10 @@
 //! The part of Python's pickle format that is needed to read and write a state dict.
 //!
-//! A pickle is a program for a stack machine. This machine knows the instructions that `torch.save`
-//! writes, builds only numbers, strings, containers and descriptions of tensors, and calls no function:
-//! those that a state dict names are recognised, all others are an error. Values are in one list, and
-//! refer to each other by index, so that neither nesting nor sharing can exhaust stack or memory. A value is
-//! never copied: an instruction of a few bytes can name one of many megabytes again and again.
+//! A pickle is a program for a stack machine. This machine knows the instructions that `torch.save` writes, builds only
+//! numbers, strings, containers and descriptions of tensors, and calls no function: the functions that a state dict
+//! names are recognised, all others are an error. Values are in one list and refer to each other by index, so that
+//! neither nesting nor sharing can exhaust stack or memory. A value is never copied: an instruction of a few bytes can
+//! refer to one of many megabytes repeatedly.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
@@ -15,31 +15,31 @@ use burn::tensor::{BoolStore, DType};
 
 use crate::formats::state_dict::stored::contiguous_strides;
 
-/// The longest pickle that is read, in bytes: enough for a hundred thousand tensors.
+/// Maximum size of a pickle in bytes: enough for a hundred thousand tensors.
 const MOST_BYTES: u64 = 1 << 24;
 
 /// A tensor as the pickle describes it: a strided view of a storage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PickledTensor {
     pub storage: Rc<Storage>,
-    /// Elements of the storage before the first one.
+    /// Number of elements in the storage before the first one.
     pub offset: usize,
     pub shape: Vec<usize>,
-    /// Elements from one index to the next, for each dimension.
+    /// Number of elements from one index to the next, per dimension.
     pub strides: Vec<usize>,
 }
 
-/// A file of numbers.
+/// The data of tensors, in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Storage {
     pub key: Rc<str>,
     pub dtype: DType,
-    /// Elements.
+    /// Number of elements.
     pub len: usize,
 }
 
 impl Storage {
-    /// Its bytes.
+    /// Its size in bytes; `None` if it overflows.
     pub fn size(&self) -> Option<usize> {
         self.len.checked_mul(self.dtype.size())
     }
@@ -57,11 +57,11 @@ pub enum Entry {
 #[derive(Debug)]
 pub struct Pickle {
     pub entries: Vec<(Rc<str>, Entry)>,
-    /// Every storage, by its key.
+    /// All storages, by key.
     pub storages: BTreeMap<Rc<str>, Rc<Storage>>,
 }
 
-/// Reads the pickle of a state dict, and leaves the input after it.
+/// Reads the pickle of a state dict, and leaves the input at its end.
 ///
 /// # Errors
 /// When it is not one.
@@ -99,10 +99,10 @@ pub fn read_number(input: impl BufRead) -> Result<usize, String> {
     Ok(number.ok_or("not a whole number")?)
 }
 
-/// Reads the pickle of a dictionary, and returns the truth value that it has for a name.
+/// Reads the pickle of a dictionary, and returns its boolean for a name.
 ///
 /// # Errors
-/// When it has none.
+/// When there is none.
 pub fn read_flag(input: impl BufRead, name: &str) -> Result<bool, String> {
     let machine = Machine::executed(input)?;
     let Value::Dict(items) = &machine.values[machine.root()?] else {
@@ -115,11 +115,11 @@ pub fn read_flag(input: impl BufRead, name: &str) -> Result<bool, String> {
             _ => None,
         }
     });
-    flag.ok_or_else(|| format!("no `{name}` in it"))
+    flag.ok_or_else(|| format!("`{name}` is missing"))
 }
 
-/// Writes the pickle of a state dict of tensors in single precision, each in a storage of its own
-/// whose key is its index in the list.
+/// Writes the pickle of a state dict of tensors in single precision, each in its own storage, whose key is its index in
+/// the list.
 pub fn write<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) -> Vec<u8> {
     let mut out = Writer(vec![op::PROTO, 2, op::EMPTY_DICT, op::MARK]);
     for (key, (name, shape)) in tensors.enumerate() {
@@ -231,7 +231,7 @@ struct Machine<R> {
     input: Take<R>,
     values: Vec<Value>,
     stack: Vec<Id>,
-    /// Heights of the stack.
+    /// Heights of the stack at the marks.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
     storages: BTreeMap<Rc<str>, Rc<Storage>>,
@@ -313,7 +313,7 @@ impl<R: BufRead> Machine<R> {
                 let at = u32::from_le_bytes(self.bytes()?);
                 self.recall(at)?;
             }
-            other => return Err(format!("a pickle instruction {other:#04x} of another kind")),
+            other => return Err(format!("unsupported pickle instruction {other:#04x}")),
         }
         Ok(true)
     }
@@ -348,17 +348,17 @@ impl<R: BufRead> Machine<R> {
                 let name = format!("{}.{}", self.line()?, self.line()?);
                 Value::Global(Global::named(&name).ok_or_else(|| {
                     format!(
-                        "it names `{name}`, which no state dict needs; nothing of it was executed. \
+                        "it names `{name}`, which no state dict needs; no code was executed. \
                          Save the state dict alone: torch.save(model.state_dict(), path)"
                     )
                 })?)
             }
             op::BINPERSID => {
                 let id = self.pop()?;
-                let storage = self.storage(id).ok_or("a storage is ill-described")?;
+                let storage = self.storage(id).ok_or("invalid description of a storage")?;
                 Value::Storage(match self.storages.entry(Rc::clone(&storage.key)) {
                     Slot::Occupied(other) if **other.get() == storage => Rc::clone(other.get()),
-                    Slot::Occupied(_) => return Err("a storage of two sizes or types".to_owned()),
+                    Slot::Occupied(_) => return Err("a storage has two sizes or types".to_owned()),
                     Slot::Vacant(slot) => Rc::clone(slot.insert(Rc::new(storage))),
                 })
             }
@@ -366,15 +366,15 @@ impl<R: BufRead> Machine<R> {
         }))
     }
 
-    /// The value that is left at the end.
+    /// The value left at the end.
     fn root(&self) -> Result<Id, String> {
         match self.stack[..] {
             [root] => Ok(root),
-            _ => Err("a pickle that leaves no single value".to_owned()),
+            _ => Err("the pickle does not leave a single value".to_owned()),
         }
     }
 
-    /// The entries of the dictionary that is left at the end.
+    /// The entries of the dictionary left at the end.
     fn state_dict(&self) -> Result<Vec<(Rc<str>, Entry)>, String> {
         let Value::Dict(items) = &self.values[self.root()?] else {
             return Err("not a dictionary of tensors".to_owned());
@@ -386,7 +386,7 @@ impl<R: BufRead> Machine<R> {
             .filter(|&(&(key, _), at)| last[&key] == at)
             .map(|(&(key, value), _)| {
                 let Value::String(name) = &self.values[key] else {
-                    return Err("a dictionary with keys that are not names".to_owned());
+                    return Err("a dictionary key is not a name".to_owned());
                 };
                 let entry = match &self.values[value] {
                     Value::Tensor(tensor) => Entry::Tensor(Rc::clone(tensor)),
@@ -399,19 +399,21 @@ impl<R: BufRead> Machine<R> {
 
     fn reduce(&mut self, function: Id, arguments: Id) -> Result<(), String> {
         let Value::Global(function) = self.values[function] else {
-            return Err("a call of something that is not a function".to_owned());
+            return Err("a call of a value that is not a function".to_owned());
         };
         match function {
             Global::OrderedDict => self.push(Value::Dict(Vec::new())),
             Global::RebuildTensor => {
-                let tensor = self.tensor(arguments).ok_or("a tensor is ill-described")?;
+                let tensor = self
+                    .tensor(arguments)
+                    .ok_or("invalid description of a tensor")?;
                 self.push(Value::Tensor(Rc::new(tensor)));
             }
             Global::RebuildParameter => {
                 let arguments = self.as_tuple(arguments);
                 let data = *arguments
                     .and_then(<[Id]>::first)
-                    .ok_or("a parameter is ill-described")?;
+                    .ok_or("invalid description of a parameter")?;
                 self.stack.push(data);
             }
             Global::StorageOf(_) => return Err("a call of a storage".to_owned()),
@@ -419,8 +421,8 @@ impl<R: BufRead> Machine<R> {
         Ok(())
     }
 
-    /// `('storage', class, key, device, elements)`; before PyTorch 1.6, with `None` after it, or the
-    /// description of a part of another storage, which is not read.
+    /// `('storage', class, key, device, elements)`; before PyTorch 1.6 followed by `None`, or by the description of a
+    /// part of another storage, which is not supported.
     fn storage(&self, id: Id) -> Option<Storage> {
         let &[_, class, key, _, len, ref part @ ..] = self.as_tuple(id)? else {
             return None;
@@ -444,8 +446,8 @@ impl<R: BufRead> Machine<R> {
         })
     }
 
-    /// `(storage, offset, shape, strides, requires_grad, hooks, metadata)`, all of it inside the
-    /// storage; the metadata may be absent.
+    /// `(storage, offset, shape, strides, requires_grad, hooks, metadata)`, which must be inside the storage; the
+    /// metadata may be absent.
     fn tensor(&self, id: Id) -> Option<PickledTensor> {
         let &[storage, offset, shape, strides, ref rest @ ..] = self.as_tuple(id)? else {
             return None;
@@ -453,7 +455,7 @@ impl<R: BufRead> Machine<R> {
         if rest.len() > MOST_FURTHER_ARGUMENTS {
             return None;
         }
-        // Hooks, and whether the numbers are to be negated or conjugated.
+        // Hooks, and whether values are to be negated or conjugated.
         let is_filled =
             |&id: &Id| matches!(&self.values[id], Value::Dict(items) if !items.is_empty());
         if rest.iter().any(is_filled) {
@@ -503,7 +505,7 @@ impl<R: BufRead> Machine<R> {
     fn append(&mut self, items: &[Id]) -> Result<(), String> {
         let list = *self.stack.last().ok_or(EMPTY_STACK)?;
         let Value::List(list) = &mut self.values[list] else {
-            return Err("items for something that is not a list".to_owned());
+            return Err("items for a value that is not a list".to_owned());
         };
         list.extend_from_slice(items);
         Ok(())
@@ -512,7 +514,7 @@ impl<R: BufRead> Machine<R> {
     fn set_items(&mut self, items: &[Id]) -> Result<(), String> {
         let dict = *self.stack.last().ok_or(EMPTY_STACK)?;
         let Value::Dict(dict) = &mut self.values[dict] else {
-            return Err("items for something that is not a dictionary".to_owned());
+            return Err("items for a value that is not a dictionary".to_owned());
         };
         let pairs = items.chunks_exact(2);
         if !pairs.remainder().is_empty() {
@@ -554,14 +556,14 @@ impl<R: BufRead> Machine<R> {
     }
 
     fn recall(&mut self, at: u32) -> Result<(), String> {
-        let id = *self.memo.get(&at).ok_or("a reference to nothing")?;
+        let id = *self.memo.get(&at).ok_or("a reference to a missing value")?;
         self.stack.push(id);
         Ok(())
     }
 
     fn take(&mut self, len: usize) -> Result<Vec<u8>, String> {
         let mut taken = Vec::new();
-        // Grows as far as there are bytes, whatever `len` is.
+        // Grows only as far as there are bytes, whatever `len` is.
         let read = (&mut self.input).take(len as u64).read_to_end(&mut taken);
         match read {
             Ok(read) if read == len => Ok(taken),
@@ -611,21 +613,21 @@ impl<R: BufRead> Machine<R> {
     }
 }
 
-const ENDS_EARLY: &str = "it ends too early";
+const ENDS_EARLY: &str = "unexpected end of the pickle";
 const EMPTY_STACK: &str = "a value is missing";
 
-/// The most dimensions of a tensor that is read: more than those of any model's. A tensor takes a few bytes of a
-/// pickle, whatever its shape is.
+/// Maximum number of dimensions of a tensor: more than any model has. A tensor takes a few bytes of a pickle, whatever
+/// its shape.
 const MOST_DIMENSIONS: usize = 8;
 
-/// The most arguments of a tensor after its strides.
+/// Maximum number of arguments of a tensor after its strides.
 const MOST_FURTHER_ARGUMENTS: usize = 3;
 
-/// The longest key of a storage, in bytes: PyTorch's are numbers.
+/// Maximum length of a storage's key in bytes: PyTorch's are numbers.
 const LONGEST_KEY: usize = 256;
 
 impl PickledTensor {
-    /// Whether every element is in the storage, and there are no more of them than it has.
+    /// Whether every element is in the storage, and the tensor has no more elements than the storage.
     fn is_inside_its_storage(&self) -> bool {
         if self.shape.len() != self.strides.len() {
             return false;
@@ -694,7 +696,7 @@ impl Writer {
 mod tests {
     use super::*;
 
-    /// A pickle that leaves a dictionary of one name, whose value `value` pushes.
+    /// A pickle that leaves a dictionary with one name, whose value is pushed by `value`.
     fn dict_of(value: impl FnOnce(&mut Writer)) -> Vec<u8> {
         let mut out = Writer(vec![op::PROTO, 2, op::EMPTY_DICT]);
         out.string("x");
@@ -737,7 +739,7 @@ mod tests {
         for (at, ((name, entry), expected)) in entries.iter().zip(tensors).enumerate() {
             assert_eq!(name, expected.0);
             let Entry::Tensor(tensor) = entry else {
-                panic!("{name} is no tensor");
+                panic!("{name} is not a tensor");
             };
             assert_eq!(tensor.shape, expected.1);
             assert_eq!(tensor.strides, contiguous_strides(expected.1));
@@ -774,12 +776,12 @@ mod tests {
             (20, 0, vec![1 << 62, 8], vec![0, 0]),
             (20, 0, vec![2, 2], vec![1 << 62, 1 << 62]),
             (0, 0, vec![1], vec![1]),
-            // No elements, outside of it.
+            // No elements, but an offset outside the storage.
             (1, 1 << 30, vec![0, 1], vec![1, 1]),
             (1, 0, vec![1; 9], vec![1; 9]),
         ] {
             let problem = read(len, offset, &shape, &strides).unwrap_err();
-            assert_eq!(problem, "a tensor is ill-described", "{shape:?}");
+            assert_eq!(problem, "invalid description of a tensor", "{shape:?}");
         }
         assert!(read(0, 0, &[0, 3], &[3, 1]).is_ok());
     }
@@ -789,13 +791,13 @@ mod tests {
     fn negated_views_are_refused() {
         let pickle = dict_of(|out| {
             tensor(out, 2, 0, &[2], &[1]);
-            // The same again with metadata in place of its last two instructions.
+            // Replaces the last two instructions by metadata.
             out.0.truncate(out.0.len() - 2);
             out.push(&[op::EMPTY_DICT]);
             out.string("neg");
             out.push(&[op::NEWTRUE, op::SETITEM, op::TUPLE, op::REDUCE]);
         });
-        assert_eq!(problem(&pickle), "a tensor is ill-described");
+        assert_eq!(problem(&pickle), "invalid description of a tensor");
     }
 
     #[test]
@@ -834,22 +836,22 @@ mod tests {
         });
         assert_eq!(
             problem(&pickle),
-            "it names `os.system`, which no state dict needs; nothing of it was executed. Save the \
+            "it names `os.system`, which no state dict needs; no code was executed. Save the \
              state dict alone: torch.save(model.state_dict(), path)"
         );
-        // Nor any known one with other arguments than a state dict's.
+        // Nor is a known one called with other arguments than a state dict's.
         for name in ["_rebuild_tensor_v2", "_rebuild_parameter"] {
             let pickle = dict_of(|out| {
                 out.global("torch._utils", name);
                 out.push(&[op::EMPTY_TUPLE, op::REDUCE]);
             });
-            assert!(problem(&pickle).ends_with("is ill-described"));
+            assert!(problem(&pickle).starts_with("invalid description of a "));
         }
         // Instructions that could build objects of any class.
         for instruction in [b'i', b'o', 0x81, 0x92, 0x93, b'P', b'0', b'2'] {
             assert_eq!(
                 problem(&[op::PROTO, 2, instruction]),
-                format!("a pickle instruction {instruction:#04x} of another kind")
+                format!("unsupported pickle instruction {instruction:#04x}")
             );
         }
     }
@@ -878,11 +880,11 @@ mod tests {
         assert_eq!(entries(&ring.0).unwrap(), [("x".to_owned(), Entry::Other)]);
     }
 
-    /// Each would be terabytes, or hours, if an instruction copied the value that it names.
+    /// Each would take terabytes or hours if an instruction copied the value that it names.
     #[test]
     fn a_long_value_can_be_named_often() {
         let long = "x".repeat(1 << 23);
-        // A tensor under that name, a million times.
+        // A tensor is set under this name a million times.
         let mut names = Writer(vec![op::EMPTY_DICT]);
         names.string(&long);
         names.push(&[op::BINPUT, 0]);
@@ -910,10 +912,10 @@ mod tests {
             out.push(&vec![op::NONE; 1_000_000]);
             out.push(&[op::TUPLE, op::REDUCE]);
         });
-        assert_eq!(problem(&arguments), "a tensor is ill-described");
+        assert_eq!(problem(&arguments), "invalid description of a tensor");
         let shape = vec![1; 1_000_000];
         let shape = dict_of(|out| tensor(out, 1, 0, &shape, &shape));
-        assert_eq!(problem(&shape), "a tensor is ill-described");
+        assert_eq!(problem(&shape), "invalid description of a tensor");
         let key = dict_of(|out| {
             out.push(&[op::MARK]);
             out.string("storage");
@@ -923,7 +925,7 @@ mod tests {
             out.int(1);
             out.push(&[op::TUPLE, op::BINPERSID]);
         });
-        assert_eq!(problem(&key), "a storage is ill-described");
+        assert_eq!(problem(&key), "invalid description of a storage");
     }
 
     #[test]
@@ -934,22 +936,25 @@ mod tests {
             entries(&whole[..len]).unwrap_err();
         }
         for (pickle, expected) in [
-            (&[op::STOP][..], "a pickle that leaves no single value"),
+            (&[op::STOP][..], "the pickle does not leave a single value"),
             (&[op::NONE, op::STOP], "not a dictionary of tensors"),
             (&[op::PROTO, 4], "pickle protocol 4, not 2"),
             (&[op::MARK, op::TUPLE1], "a value is missing"),
             (&[op::NONE, op::MARK, op::TUPLE1], "a value is missing"),
             (&[op::NONE, op::MARK, op::BUILD], "a value is missing"),
             (&[op::TUPLE], "a mark is missing"),
-            (&[op::BINGET, 0], "a reference to nothing"),
-            (&[op::BINUNICODE, 255, 255, 255, 255], "it ends too early"),
+            (&[op::BINGET, 0], "a reference to a missing value"),
+            (
+                &[op::BINUNICODE, 255, 255, 255, 255],
+                "unexpected end of the pickle",
+            ),
             (
                 &[op::BINUNICODE, 1, 0, 0, 0, 255],
                 "a string that is not UTF-8",
             ),
             (
                 &[op::NONE, op::NONE, op::REDUCE],
-                "a call of something that is not a function",
+                "a call of a value that is not a function",
             ),
             (
                 &[op::LONG1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -985,7 +990,7 @@ mod tests {
         let flags = dict_of(|out| out.push(&[op::NEWTRUE]));
         assert!(read_flag(&flags[..], "x").unwrap());
         let problem = read_flag(&flags[..], "y").unwrap_err();
-        assert_eq!(problem, "no `y` in it");
+        assert_eq!(problem, "`y` is missing");
     }
 
     #[test]
@@ -996,7 +1001,7 @@ mod tests {
             out.string("y");
             tensor(out, 3, 0, &[2], &[1]);
         });
-        assert_eq!(problem(&pickle), "a storage of two sizes or types");
+        assert_eq!(problem(&pickle), "a storage has two sizes or types");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `.safetensors` files: the length of a header, the header in JSON, and the numbers.
+//! `.safetensors` files: the length of the header, the header in JSON, and the data.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,13 +10,13 @@ use safetensors::tensor::Metadata;
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::{ElementType, Storage, StoredTensor, contiguous_strides};
 
-/// The longest header, in bytes: that of the library.
+/// Maximum size of a header in bytes, as in the crate `safetensors`.
 const MOST_HEADER: u64 = 100_000_000;
 
-/// Reads such a file of that many bytes; its numbers are left in it.
+/// Reads a file of `size` bytes; tensor data stays in the file.
 ///
 /// # Errors
-/// When the header is damaged, or describes other sizes than the file's.
+/// When the header is damaged or does not match the file's size.
 pub fn read(mut file: File, size: u64) -> Result<StateDict, String> {
     let mut header_len = [0; 8];
     file.read_exact(&mut header_len)
@@ -31,13 +31,13 @@ pub fn read(mut file: File, size: u64) -> Result<StateDict, String> {
     let mut header = vec![0; header_len as usize];
     file.read_exact(&mut header)
         .map_err(|error| error.to_string())?;
-    // Its ranges have no gap and do not overlap, and each is as long as its tensor.
+    // Deserializing checks that ranges have no gaps or overlaps and fit their tensors.
     let header: Metadata =
-        serde_json::from_slice(&header).map_err(|error| format!("its header: {error}"))?;
+        serde_json::from_slice(&header).map_err(|error| format!("the header: {error}"))?;
     let (described, found) = (header.data_len() as u64, after_len - header_len);
     if described != found {
         return Err(format!(
-            "its header describes {described} bytes of numbers, but {found} follow it"
+            "the header describes {described} bytes of data, but {found} follow"
         ));
     }
     let file = Rc::new(file);
@@ -56,7 +56,7 @@ pub fn read(mut file: File, size: u64) -> Result<StateDict, String> {
             (end - start) as u64,
             None,
         );
-        let storage = storage.ok_or_else(|| format!("`{name}` ends after the file"))?;
+        let storage = storage.ok_or_else(|| format!("`{name}` ends beyond the end of the file"))?;
         let element = match info.dtype {
             Dtype::F32 => ElementType::F32,
             Dtype::F16 => ElementType::F16,

@@ -1,5 +1,5 @@
-//! Tensors of a file, read by position and a part at a time: neither the file nor a whole tensor is held
-//! in memory beside the model.
+//! Tensors in a file, read by position in parts: neither the file nor a whole tensor is held in memory beside the
+//! model.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -8,22 +8,22 @@ use std::rc::Rc;
 
 use burn::tensor::{DType, bf16, f16};
 
-/// Numbers, or bytes of a storage, that are read at a time.
+/// Number of elements, or bytes of a storage, read at a time.
 const PART: usize = 1 << 18;
 
-/// Bytes that lie side by side in a file.
+/// A contiguous range of bytes in a file.
 pub struct Storage {
     file: Rc<File>,
     /// Position of the first byte in the file.
     start: u64,
-    /// Their number.
+    /// The number of bytes.
     len: usize,
-    /// Their CRC-32, where the file has one, until it has been checked.
+    /// Their CRC-32, if the file has one, until it has been checked.
     checksum: Cell<Option<u32>>,
 }
 
 impl Storage {
-    /// The `len` bytes from `start` on, if the file of `size` bytes has them.
+    /// The `len` bytes from `start`, if they are inside the file of `size` bytes.
     pub fn new(
         file: &Rc<File>,
         size: u64,
@@ -44,7 +44,7 @@ impl Storage {
         self.len
     }
 
-    /// All its bytes, checked.
+    /// Reads and checks all bytes.
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
         self.check()?;
         let mut bytes = vec![0; self.len];
@@ -52,7 +52,7 @@ impl Storage {
         Ok(bytes)
     }
 
-    /// The bytes from `at` on, as many as there are in the slice.
+    /// Fills the slice with the bytes from `at`.
     fn read(&self, at: usize, bytes: &mut [u8]) -> io::Result<()> {
         let mut file: &File = &self.file;
         file.seek(SeekFrom::Start(self.start + at as u64))?;
@@ -74,14 +74,14 @@ impl Storage {
             at += len;
         }
         if hasher.finalize() != expected {
-            return Err(invalid("its checksum is that of other numbers"));
+            return Err(invalid("the checksum does not match the data"));
         }
         self.checksum.set(None);
         Ok(())
     }
 }
 
-/// The type of a tensor's numbers.
+/// The element type of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ElementType {
     F32,
@@ -89,7 +89,7 @@ pub(crate) enum ElementType {
     Bf16,
     /// Quantized weights, read by [`StoredTensor::int8s`] only.
     I8,
-    /// One that is not read, by its name.
+    /// A type that is not converted, by name.
     Other(String),
 }
 
@@ -104,7 +104,7 @@ impl ElementType {
         }
     }
 
-    /// Bytes of a number; `None` for types of safetensors files that no other file has.
+    /// Bytes of an element; `None` for types that only safetensors files have.
     fn width(&self) -> Option<usize> {
         match self {
             Self::F32 => Some(4),
@@ -120,7 +120,7 @@ impl ElementType {
         }
     }
 
-    /// Whether its numbers can be read in single precision.
+    /// Whether its values can be read in single precision.
     pub fn is_float(&self) -> bool {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => true,
@@ -146,15 +146,15 @@ impl From<DType> for ElementType {
 pub(crate) struct StoredTensor {
     storage: Rc<Storage>,
     pub element: ElementType,
-    /// Elements of the storage before the first one.
+    /// Number of elements in the storage before the first one.
     offset: usize,
     pub shape: Vec<usize>,
-    /// Elements from one index to the next, for each dimension.
+    /// Number of elements from one index to the next, per dimension.
     strides: Vec<usize>,
 }
 
 impl StoredTensor {
-    /// A tensor, all of which is inside the storage.
+    /// A tensor, which must be inside the storage.
     pub fn new(
         storage: Rc<Storage>,
         element: ElementType,
@@ -171,15 +171,15 @@ impl StoredTensor {
         }
     }
 
-    /// Its numbers in the order of their indices, in single precision, some rows at a time.
+    /// The values in row-major order, in single precision, some rows at a time.
     ///
     /// # Errors
-    /// When they are of another type than those read, damaged, or cannot be read.
+    /// When their type is not supported, or they are damaged or cannot be read.
     pub fn parts(&self) -> io::Result<Parts<'_>> {
         let width = match &self.element {
             ElementType::F32 => size_of::<f32>(),
             ElementType::F16 | ElementType::Bf16 => size_of::<f16>(),
-            other => return Err(invalid(format!("numbers of type {}", other.name()))),
+            other => return Err(invalid(format!("unsupported type {}", other.name()))),
         };
         self.storage.check()?;
         let len: usize = self.shape.iter().product();
@@ -187,7 +187,7 @@ impl StoredTensor {
             true => None,
             false => Some(self.gathered(len, width)?),
         };
-        // A matrix is read by whole rows.
+        // A matrix is read in whole rows.
         let row: usize = match len {
             0 => 1,
             _ => self.shape.iter().skip(1).product(),
@@ -204,24 +204,24 @@ impl StoredTensor {
         })
     }
 
-    /// Its 8-bit integers in the order of their indices.
+    /// The 8-bit integers in row-major order.
     ///
     /// # Errors
-    /// When they are of another type, damaged, or cannot be read.
+    /// When they are of another type, or are damaged or cannot be read.
     pub fn int8s(&self) -> io::Result<Vec<i8>> {
         if self.element != ElementType::I8 {
-            return Err(invalid(format!("numbers of type {}", self.element.name())));
+            return Err(invalid(format!("unsupported type {}", self.element.name())));
         }
         Ok(self.bytes()?.into_iter().map(u8::cast_signed).collect())
     }
 
-    /// Its numbers in the order of their indices, as the file has them, in little endian.
+    /// The values in row-major order, as stored in the file, little-endian.
     ///
     /// # Errors
-    /// When they are damaged, or cannot be read.
+    /// When they are damaged or cannot be read.
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
         let Some(width) = self.element.width() else {
-            // In a safetensors file, each tensor has a storage of its own.
+            // In a safetensors file, each tensor has its own storage.
             return self.storage.bytes();
         };
         self.storage.check()?;
@@ -240,7 +240,7 @@ impl StoredTensor {
         self.shape.contains(&0) || self.strides == contiguous_strides(&self.shape)
     }
 
-    /// Whether two tensors of one shape hold the same numbers, bit by bit.
+    /// Whether two tensors of the same shape are equal, bit by bit.
     pub fn equals(&self, other: &Self) -> io::Result<bool> {
         let is_same_view = Rc::ptr_eq(&self.storage, &other.storage)
             && (self.offset, &self.strides) == (other.offset, &other.strides);
@@ -257,7 +257,7 @@ impl StoredTensor {
         }
     }
 
-    /// All its numbers, in single precision.
+    /// All values, in single precision.
     pub fn floats(&self) -> io::Result<Vec<f32>> {
         let mut numbers = Vec::with_capacity(self.shape.iter().product());
         let mut parts = self.parts()?;
@@ -267,7 +267,7 @@ impl StoredTensor {
         Ok(numbers)
     }
 
-    /// Whether every number is zero.
+    /// Whether every value is zero.
     pub fn is_zero(&self) -> io::Result<bool> {
         let mut parts = self.parts()?;
         while let Some(part) = parts.read()? {
@@ -278,7 +278,7 @@ impl StoredTensor {
         Ok(true)
     }
 
-    /// The bytes of a view that is not contiguous, in the order of its indices.
+    /// The bytes of a non-contiguous view, in row-major order.
     fn gathered(&self, len: usize, width: usize) -> io::Result<Vec<u8>> {
         let indices = self.shape.iter().zip(&self.strides);
         let last: usize = indices.map(|(&size, &stride)| (size - 1) * stride).sum();
@@ -301,25 +301,25 @@ impl StoredTensor {
     }
 }
 
-/// The numbers of a tensor, while they are read.
+/// Reads the values of a tensor in parts.
 pub(crate) struct Parts<'a> {
     tensor: &'a StoredTensor,
-    /// Bytes of a number in the file.
+    /// Bytes of an element in the file.
     width: usize,
-    /// All numbers.
+    /// Number of all elements.
     len: usize,
-    /// Numbers of a part: whole rows.
+    /// Number of elements in a part: whole rows.
     step: usize,
-    /// Numbers read.
+    /// Number of elements read so far.
     done: usize,
-    /// The bytes of a view that is not contiguous.
+    /// The bytes of a non-contiguous view.
     gathered: Option<Vec<u8>>,
     bytes: Vec<u8>,
     numbers: Vec<f32>,
 }
 
 impl Parts<'_> {
-    /// The next numbers; `None` after the last.
+    /// The next part; `None` after the last.
     pub fn read(&mut self) -> io::Result<Option<&[f32]>> {
         let count = self.step.min(self.len - self.done);
         if count == 0 {
@@ -453,10 +453,10 @@ mod tests {
         assert!(whole.parts().is_err());
         let floats = view(ElementType::F32, 0, &[1], &[1]);
         let error = floats.int8s().unwrap_err().to_string();
-        assert_eq!(error, "numbers of type f32");
+        assert_eq!(error, "unsupported type f32");
     }
 
-    /// 1, −2, 65504 (the largest of 16 bits), the least above 0, and infinity, by the formats' definitions.
+    /// 1, −2, 65504 (the largest f16), the smallest value above 0, and infinity, by the formats' definitions.
     #[test]
     fn halves_are_exact_in_single_precision() {
         let f16 = [0x3c00_u16, 0xc000, 0x7bff, 0x0001, 0x7c00];
@@ -502,10 +502,10 @@ mod tests {
         };
         assert_eq!(numbers(&tensor(crc32fast::hash(&[0, 0, 128, 63]))), [1.0]);
         let damaged = tensor(0);
-        // Each time.
+        // The check fails each time.
         for _ in 0..2 {
             let error = damaged.parts().err().unwrap();
-            assert_eq!(error.to_string(), "its checksum is that of other numbers");
+            assert_eq!(error.to_string(), "the checksum does not match the data");
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The table of contents of a ZIP archive, of any size (Zip64). The crate `zip`, by which archives are written, reserves
-//! memory for as many files as an archive claims to have; here nothing is longer than the bytes that are there.
+//! Reads the table of contents (central directory) of a ZIP archive of any size (Zip64). The crate `zip`, which writes
+//! archives, reserves memory for as many files as an archive claims to have; here nothing is longer than the bytes
+//! present.
 //!
 //! ```text
-//! files, each after a header of its own
-//! the table: of each file its sizes, its checksum, the position of its header, its name
-//! the end: where the table is; before it, of a large archive, the same in 64 bits, and where that is
+//! files, each after its own header
+//! the table: per file its sizes, checksum, header position and name
+//! the end record: where the table is; in a large archive after a 64-bit end record and its locator
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,19 +18,19 @@ const END: u64 = 0x0605_4b50;
 const LARGE_END: u64 = 0x0606_4b50;
 const LARGE_END_LOCATOR: u64 = 0x0706_4b50;
 
-/// Bytes of the header of a file, and of the ends, without the fields of variable length.
+/// Bytes of a file's header and of the end records, without fields of variable length.
 const FILE_BYTES: usize = 30;
 const END_BYTES: usize = 22;
 const LARGE_END_BYTES: usize = 56;
 const LOCATOR_BYTES: usize = 20;
-/// The longest comment after the end.
+/// Maximum length of the comment after the end record.
 const MOST_COMMENT: usize = u16::MAX as usize;
-/// The longest table that is read: enough for half a million files.
+/// Maximum size of a table: enough for half a million files.
 const MOST_TABLE: u64 = 1 << 26;
 
-/// A 32-bit number in place of one that stands in 64 bits elsewhere.
+/// Marks a 32-bit field whose value is in a 64-bit field elsewhere.
 const ELSEWHERE: u64 = u32::MAX as u64;
-/// The part of an entry with the numbers in 64 bits.
+/// The type of an entry's extra field with 64-bit values.
 const LARGE_PART: u64 = 1;
 
 /// A file in an archive.
@@ -42,7 +43,7 @@ pub struct Entry {
     header: u64,
 }
 
-/// The files of an archive of that many bytes, by their names.
+/// The files of an archive of `size` bytes, by name.
 ///
 /// # Errors
 /// When the table is missing or damaged.
@@ -50,36 +51,36 @@ pub fn read(file: &File, size: u64) -> Result<BTreeMap<String, Entry>, String> {
     let (start, len) = place(file, size)?;
     let is_inside = start.checked_add(len).is_some_and(|end| end <= size);
     if !is_inside || len > MOST_TABLE {
-        return Err("its table of contents is not in the file".to_owned());
+        return Err("the table of contents is not inside the file".to_owned());
     }
     let bytes = read_at(file, start, len as usize).map_err(|error| error.to_string())?;
     let mut rest = Fields(&bytes);
     let mut entries = BTreeMap::new();
     while !rest.0.is_empty() {
         let entry = rest.entry();
-        let (name, entry) = entry.ok_or("its table of contents is damaged")?;
+        let (name, entry) = entry.ok_or("the table of contents is damaged")?;
         entries.insert(name, entry);
     }
     Ok(entries)
 }
 
-/// The position of the first byte of a file's numbers.
+/// The position of the first byte of a file's data.
 ///
 /// # Errors
-/// When there is no header where the table says.
+/// When there is no header at the position given by the table.
 pub fn start(file: &File, entry: &Entry) -> Result<u64, String> {
     let header = read_at(file, entry.header, FILE_BYTES);
     let after = header
         .ok()
         .and_then(|header| Fields(&header).after_header());
-    let after = after.ok_or("no header where its table of contents says")?;
-    // The header is in the file.
+    let after = after.ok_or("no header where the table of contents says")?;
+    // The header is inside the file.
     Ok(entry.header + FILE_BYTES as u64 + after)
 }
 
-/// The position of the table, and its length in bytes.
+/// The position of the table and its length in bytes.
 fn place(file: &File, size: u64) -> Result<(u64, u64), String> {
-    const NO_END: &str = "it has no end: it was cut off";
+    const NO_END: &str = "the archive is truncated: it has no end record";
     let most = (END_BYTES + MOST_COMMENT + LOCATOR_BYTES) as u64;
     let len = size.min(most);
     let tail = read_at(file, size - len, len as usize).map_err(|error| error.to_string())?;
@@ -89,7 +90,7 @@ fn place(file: &File, size: u64) -> Result<(u64, u64), String> {
         .enumerate()
         .filter_map(|(at, window)| (window == signature).then_some(at))
         .collect();
-    // The last end whose comment has the stated length.
+    // The last end record whose comment has the stated length.
     while let Some(at) = places.pop() {
         let mut fields = Fields(&tail[at..]);
         let mut end = || {
@@ -112,7 +113,7 @@ fn place(file: &File, size: u64) -> Result<(u64, u64), String> {
     Err(NO_END.to_owned())
 }
 
-/// The position of the end in 64 bits, if these bytes are its locator.
+/// The position of the 64-bit end record, if these bytes are its locator.
 fn large_end(locator: &[u8]) -> Option<u64> {
     let mut fields = Fields(locator);
     (fields.number(4)? == LARGE_END_LOCATOR).then_some(())?;
@@ -120,7 +121,7 @@ fn large_end(locator: &[u8]) -> Option<u64> {
     fields.number(8)
 }
 
-/// The position of the table, and its length in bytes, from the end in 64 bits.
+/// The position of the table and its length in bytes, from the 64-bit end record.
 fn large_place(file: &File, position: u64) -> Option<(u64, u64)> {
     let end = read_at(file, position, LARGE_END_BYTES).ok()?;
     let mut fields = Fields(&end);
@@ -130,7 +131,7 @@ fn large_place(file: &File, position: u64) -> Option<(u64, u64)> {
     Some((start, len))
 }
 
-/// Bytes at a position of a file. There are no more of them than a table or an end may have.
+/// Reads bytes at a position of a file: at most as many as a table or an end record may have.
 fn read_at(mut file: &File, position: u64, len: usize) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(position))?;
     let mut bytes = vec![0; len];
@@ -138,7 +139,7 @@ fn read_at(mut file: &File, position: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Numbers one after the other, the lowest byte first.
+/// Consecutive little-endian integers.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -148,21 +149,21 @@ impl<'a> Fields<'a> {
         Some(bytes)
     }
 
-    /// A number of up to eight bytes.
+    /// An integer of up to eight bytes.
     fn number(&mut self, len: usize) -> Option<u64> {
         let mut number = [0; 8];
         number.get_mut(..len)?.copy_from_slice(self.bytes(len)?);
         Some(u64::from_le_bytes(number))
     }
 
-    /// The bytes between the header of a file and its numbers.
+    /// The number of bytes between a file's header and its data.
     fn after_header(&mut self) -> Option<u64> {
         (self.number(4)? == FILE).then_some(())?;
         self.bytes(22)?;
         Some(self.number(2)? + self.number(2)?)
     }
 
-    /// An entry of the table, with its name.
+    /// An entry of the table and its name.
     fn entry(&mut self) -> Option<(String, Entry)> {
         (self.number(4)? == TABLE).then_some(())?;
         self.bytes(4)?;
@@ -178,7 +179,7 @@ impl<'a> Fields<'a> {
         let name = String::from_utf8_lossy(self.bytes(name as usize)?).into_owned();
         let mut parts = Fields(self.bytes(parts as usize)?);
         self.bytes(comment as usize)?;
-        // Numbers that do not fit 32 bits stand in 64 bits, in this order.
+        // Values that do not fit 32 bits are in the 64-bit field, in this order.
         let mut large = parts.large();
         for number in [&mut len, &mut compressed, &mut header] {
             if *number == ELSEWHERE {
@@ -195,7 +196,7 @@ impl<'a> Fields<'a> {
         Some((name, entry))
     }
 
-    /// The part of an entry with numbers in 64 bits; empty where there is none.
+    /// The extra field with 64-bit values; empty if there is none.
     fn large(&mut self) -> Fields<'a> {
         while let (Some(kind), Some(len)) = (self.number(2), self.number(2)) {
             let Some(part) = self.bytes(len as usize) else {
@@ -240,7 +241,7 @@ mod tests {
         read(&file(bytes), bytes.len() as u64)
     }
 
-    /// The same table, with the numbers of its end in 64 bits: the table's place in 32 bits is absurd.
+    /// The same archive with a 64-bit end record; the 32-bit position of the table is absurd.
     fn with_large_end(archive: &[u8]) -> Vec<u8> {
         let end = archive.len() - END_BYTES;
         let [len, start] = [12, 16].map(|at| {

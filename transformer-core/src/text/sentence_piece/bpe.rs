@@ -1,4 +1,4 @@
-//! Byte-pair encoding: neighbours are merged, the pair with the highest score first, the leftmost of several.
+//! Byte-pair encoding: adjacent symbols are merged, the pair with the highest score first, leftmost on a tie.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -7,10 +7,10 @@ use crate::text::sentence_piece::model_file::Kind;
 use crate::text::sentence_piece::normalizer::character;
 use crate::text::sentence_piece::pieces::{Part, Pieces};
 
-/// How often a merged piece that is unused is cut again, at most.
+/// Maximum number of times that an unused merged piece is split again.
 const MOST_CUTS: usize = 100;
 
-/// The parts of a normalized text.
+/// Splits a normalized text into parts.
 pub(super) fn parts(text: &[u8], pieces: &Pieces) -> Vec<Part> {
     let mut word = Merging::new(text, pieces);
     for right in 1..word.symbols.len() {
@@ -22,25 +22,24 @@ pub(super) fn parts(text: &[u8], pieces: &Pieces) -> Vec<Part> {
     word.parts()
 }
 
-/// A text while its symbols are merged.
+/// A text whose symbols are being merged.
 struct Merging<'a> {
     text: &'a [u8],
     pieces: &'a Pieces,
-    /// Its characters at first. A symbol that is merged becomes part of the one before it.
+    /// Initially its characters. A merged symbol becomes part of the one before it.
     symbols: Vec<Symbol>,
     queue: BinaryHeap<Pair>,
-    /// For each text that is an unused piece, the length of the first of the two parts that it was merged
-    /// from.
+    /// For each text that is an unused piece, the length of the first of the two parts from which it was merged.
     halves: HashMap<&'a [u8], usize>,
 }
 
 struct Symbol {
     start: usize,
-    /// In bytes; 0 when it was merged.
+    /// In bytes; 0 once it is merged.
     length: usize,
     before: Option<usize>,
     after: Option<usize>,
-    /// A piece that is always a piece.
+    /// A user-defined piece, which is not merged.
     is_kept: bool,
 }
 
@@ -50,7 +49,7 @@ struct Pair {
     score: f32,
     left: usize,
     right: usize,
-    /// The length of both together, which shows whether either was merged since.
+    /// The length of both together, which shows whether either has been merged since.
     length: usize,
 }
 
@@ -154,7 +153,7 @@ impl<'a> Merging<'a> {
     fn parts(&self) -> Vec<Part> {
         let mut parts = Vec::new();
         for symbol in self.symbols.iter().filter(|symbol| symbol.length > 0) {
-            // The parts that are still to be cut, the first one last.
+            // The parts still to be split, the first one last.
             let mut uncut = vec![(symbol.start, symbol.length, 0)];
             while let Some((start, length, cuts)) = uncut.pop() {
                 let text = &self.text[start..start + length];

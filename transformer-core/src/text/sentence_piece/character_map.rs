@@ -1,18 +1,18 @@
 //! The compiled rules of a normalizer: sequences of characters and their replacements.
 
-/// Rules that replace texts, found by a double array.
+/// Rules that replace texts, found with a double-array trie.
 ///
-/// The bytes of a file are the length of the array, the array, and the replacements, each of which ends in NUL.
-/// A unit of the array is a node of a trie: its byte, whether a text ends there, and where its children are. The
-/// unit after a text's last node holds the position of its replacement.
+/// The bytes of a file are the length of the array, the array, and the replacements, each terminated by NUL. A unit of
+/// the array is a node of the trie: its byte, whether a text ends there, and where its children are. The unit after a
+/// text's last node holds the position of its replacement.
 #[derive(Debug)]
 pub(in crate::text) struct CharacterMap {
     units: Vec<Unit>,
     replacements: Vec<u8>,
 }
 
-/// The most bytes that a rule puts in place of a text; Unicode's longest compatibility decomposition has 33. Otherwise a
-/// rule for one letter could make gigabytes of a line.
+/// Maximum bytes of a replacement; Unicode's longest compatibility decomposition has 33. Without a limit, a rule for
+/// one letter could turn a line into gigabytes.
 const MOST_REPLACEMENT: usize = 1000;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,17 +24,17 @@ impl Unit {
         self.0 & 0x100 != 0
     }
 
-    /// The position of a replacement, where the unit holds one.
+    /// The position of a replacement, if the unit holds one.
     fn replacement(self) -> usize {
         (self.0 & 0x7fff_ffff) as usize
     }
 
-    /// The byte that leads to the node; more than a byte where the unit holds a position.
+    /// The byte that leads to the node; above 255 if the unit holds a position.
     fn label(self) -> u32 {
         self.0 & 0x8000_00ff
     }
 
-    /// The number whose XOR with the node's own position is that of its children.
+    /// The XOR of the node's position and its children's position.
     fn offset(self) -> usize {
         let shift = if self.0 & 0x200 == 0 { 0 } else { 8 };
         ((self.0 >> 10) << shift) as usize
@@ -45,7 +45,7 @@ impl CharacterMap {
     /// Reads the rules.
     ///
     /// # Errors
-    /// When a length is wrong, a replacement is longer than 1000 bytes, or a node points out of the array or of the
+    /// When a length is wrong, a replacement is longer than 1000 bytes, or a node points outside the array or the
     /// replacements.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, &'static str> {
         const LENGTH: &str = "the length of its normalizer's rules is wrong";
@@ -57,7 +57,7 @@ impl CharacterMap {
         }
         let mut texts = replacements.split(|&byte| byte == 0);
         if texts.any(|text| text.len() > MOST_REPLACEMENT) {
-            return Err("a rule of its normalizer gives too long a text");
+            return Err("a rule of its normalizer has too long a replacement");
         }
         let units = units.chunks_exact(4);
         let unit =
@@ -68,7 +68,7 @@ impl CharacterMap {
         };
         match map.points_inside() {
             true => Ok(map),
-            false => Err("a rule of its normalizer points out of the file"),
+            false => Err("a rule of its normalizer points outside the file"),
         }
     }
 
@@ -91,12 +91,12 @@ impl CharacterMap {
             })
     }
 
-    /// The longest text of the rules that `text` begins with: its length and its replacement.
+    /// The longest rule that matches at the beginning of `text`: its length and its replacement.
     pub fn longest(&self, text: &[u8]) -> Option<(usize, &[u8])> {
         self.prefixes(text).last()
     }
 
-    /// The texts of the rules that `text` begins with, the shortest first: lengths and replacements.
+    /// The rules that match at the beginning of `text`, shortest first: lengths and replacements.
     fn prefixes(&self, text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         let mut node = self.units[0].offset();
         let ends = text.iter().map_while(move |&byte| {
@@ -112,8 +112,8 @@ impl CharacterMap {
         lengths.filter_map(|(replacement, length)| Some((length, replacement?)))
     }
 
-    /// The most bytes that the crate `tokenizers` makes of a text: it replaces a character, or one with the marks that belong
-    /// to it, by the replacement of the shortest text that it begins with.
+    /// An upper bound for the bytes that the crate `tokenizers` makes of a text: it replaces a character, or one with
+    /// its combining marks, by the replacement of the shortest rule that matches at its beginning.
     pub fn most_replaced(&self, text: &str) -> usize {
         let characters = text.char_indices();
         let lengths = characters.map(|(at, character)| {
@@ -124,11 +124,11 @@ impl CharacterMap {
         lengths.sum()
     }
 
-    /// The largest factor by which a rule makes its text longer; 1 where none does.
+    /// The largest factor by which a rule lengthens its text; 1 if none does.
     pub fn growth(&self) -> f64 {
         let mut most = 1.0_f64;
         let mut is_seen = vec![false; self.units.len()];
-        // The positions of the children of all nodes at one depth, those seen before left out.
+        // The positions of the children of all nodes at one depth, except those seen before.
         let mut level = vec![self.units[0].offset()];
         for bytes in 1.. {
             let mut next = Vec::new();
@@ -155,14 +155,14 @@ impl CharacterMap {
         most
     }
 
-    /// The text that a unit holds the position of.
+    /// The replacement at the position in a unit.
     fn replacement(&self, unit: Unit) -> &[u8] {
         let text = &self.replacements[unit.replacement()..];
         let end = text.iter().position(|&byte| byte == 0);
         &text[..end.unwrap_or(text.len())]
     }
 
-    /// Whether every replacement is text, and begins with one of its characters.
+    /// Whether the replacements are UTF-8, and each begins at a character boundary.
     pub fn is_text(&self) -> bool {
         let Ok(text) = std::str::from_utf8(&self.replacements) else {
             return false;
@@ -178,12 +178,12 @@ impl CharacterMap {
 pub(super) mod tests {
     use super::*;
 
-    /// The bytes of a map whose rules are for one byte each.
+    /// The bytes of a map with rules for one byte each.
     pub fn map_of_bytes(rules: &[(u8, &str)]) -> Vec<u8> {
         // The root's child by a byte is at 256 ^ byte, and the end of its text at 512 ^ byte.
         let mut units = vec![0_u32; 1024];
         units[0] = 256 << 10;
-        // Unused units have a byte by which nothing leads to them.
+        // Unused units have a byte that does not lead to them.
         for (at, unit) in units.iter_mut().enumerate().skip(1) {
             *unit = (256 << 10) | (!at & 0xff) as u32;
         }
@@ -235,7 +235,7 @@ pub(super) mod tests {
         assert_eq!(map.longest(b"a"), Some((1, long.as_bytes())));
         let longer = long + "x";
         let error = CharacterMap::from_bytes(&map_of_bytes(&[(b'a', &longer)])).unwrap_err();
-        assert_eq!(error, "a rule of its normalizer gives too long a text");
+        assert_eq!(error, "a rule of its normalizer has too long a replacement");
     }
 
     #[test]

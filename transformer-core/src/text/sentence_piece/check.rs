@@ -1,4 +1,4 @@
-//! Whole corpora against Python's sentencepiece; `scripts/check-sentencepiece` runs this.
+//! Compares whole corpora with Python's sentencepiece; `scripts/check-sentencepiece` runs this.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -8,8 +8,7 @@ use serde::Deserialize;
 
 use crate::text::sentence_piece::SentencePiece;
 
-/// A line of `NAME.jsonl`: a text and the library's pieces of it, with the model
-/// `NAME.spm`.
+/// A line of `NAME.jsonl`: a text and the library's pieces for it, with the model `NAME.spm`.
 #[derive(Debug, Deserialize)]
 struct Line {
     text: String,
@@ -19,7 +18,7 @@ struct Line {
     decoded: String,
 }
 
-/// Compares the lines of a model: their number, and the first that differ.
+/// Compares the lines of a model: returns their number, and the ones that differ.
 fn compare(path: &Path) -> (usize, Vec<String>) {
     let model = SentencePiece::from_bytes(&fs::read(path).unwrap()).unwrap();
     let lines = File::open(path.with_extension("jsonl")).unwrap();
@@ -40,7 +39,7 @@ fn compare(path: &Path) -> (usize, Vec<String>) {
 }
 
 #[test]
-#[ignore = "scripts/check-sentencepiece makes its files"]
+#[ignore = "needs files made by scripts/check-sentencepiece"]
 fn every_line_has_the_pieces_of_the_library() {
     let directory = std::env::var_os("SENTENCE_PIECE_CHECK").expect("SENTENCE_PIECE_CHECK");
     let files = fs::read_dir(directory).unwrap();

@@ -1,8 +1,8 @@
-//! SentencePiece: text to pieces and back, as the library of that name does it
-//! ([Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)).
+//! SentencePiece: text to pieces and back, as in the library of that name ([Kudo and Richardson,
+//! 2018](https://arxiv.org/abs/1808.06226)).
 //!
-//! Pieces are those of the library's version 0.2.3, exactly: the same rules, and the same sums in single
-//! precision in the same order.
+//! Pieces are exactly those of the library's version 0.2.3: the same rules, and the same sums in single precision, in
+//! the same order.
 
 mod bpe;
 mod character_map;
@@ -27,7 +27,7 @@ pub(super) use self::character_map::CharacterMap;
 pub(super) use self::character_map::tests::map_of_bytes;
 pub(super) use self::trie::Trie;
 
-/// A SentencePiece model, of the kinds unigram and BPE.
+/// A SentencePiece model, unigram or BPE.
 #[derive(Debug)]
 pub(super) struct SentencePiece {
     pieces: Pieces,
@@ -46,19 +46,19 @@ enum Algorithm {
     Bpe,
 }
 
-/// Treatment of the spaces that a decoded text begins with.
+/// Treatment of leading spaces in decoded text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FirstSpace {
-    /// They stay.
+    /// They are kept.
     Stays,
-    /// The first is left out: it was added.
+    /// The first one, which was added, is removed.
     LeftOut,
-    /// All that are pieces of their own are left out, and the first of the piece after them.
+    /// All that are separate pieces are removed, and the first one of the piece after them.
     AllLeftOut,
 }
 
-/// The most bytes that a normalizer may make of a text of this many. Real rules make it a little longer; a rule for
-/// one letter could make gigabytes of a line.
+/// Maximum bytes of the normalized form of a text of this many bytes. Real rules lengthen a text a little; a rule for
+/// one letter could turn a line into gigabytes.
 pub(super) fn most_normalized(bytes: usize) -> usize {
     (2 << 20) + bytes.saturating_mul(16)
 }
@@ -66,17 +66,17 @@ pub(super) fn most_normalized(bytes: usize) -> usize {
 /// A piece of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextPiece {
-    /// The piece, in which `▁` stands for a space; of unknown text, that text.
+    /// The piece, with `▁` for a space; for unknown text, the text itself.
     pub text: String,
     /// Its id; `None` for unknown text in a model that has no piece for it.
     pub id: Option<u32>,
 }
 
 impl SentencePiece {
-    /// Reads a model in the bytes of its file.
+    /// Reads a model from the bytes of its file.
     ///
     /// # Errors
-    /// The problem, in a line that names no file.
+    /// The problem in one line, without the file's name.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let read = Self::read(bytes);
         read.map_err(|problem| format!("not a SentencePiece model: {problem}"))
@@ -107,7 +107,7 @@ impl SentencePiece {
         })
     }
 
-    /// The pieces of a text. Unknown characters side by side are one piece, or bytes if the model has these.
+    /// Encodes a text. Adjacent unknown characters are one piece, or bytes if the model has these.
     ///
     /// # Errors
     /// When the normalizer's rules make the text too long.
@@ -116,7 +116,7 @@ impl SentencePiece {
         let normalized = self.normalizer.normalize(text.as_bytes(), kept);
         if normalized.len() > most_normalized(text.len()) {
             return Err(format!(
-                "the normalizer's rules make a text of {} bytes one of more than {}",
+                "the normalizer's rules expand a text of {} bytes to more than {}",
                 text.len(),
                 most_normalized(text.len())
             ));
@@ -151,7 +151,7 @@ impl SentencePiece {
         Ok(found)
     }
 
-    /// The text of pieces. Control pieces are left out; text that is no piece of the model stays as it is.
+    /// Decodes pieces to text. Control pieces are skipped; text that is not a piece of the model is unchanged.
     pub fn decode<'a>(&self, pieces: impl IntoIterator<Item = &'a str>) -> String {
         let mut text = String::new();
         let mut bytes = Vec::new();
@@ -190,7 +190,7 @@ impl SentencePiece {
     }
 }
 
-/// Moves bytes to a text; each byte that is no part of a character becomes U+FFFD.
+/// Moves bytes to a text; each byte that is not part of a character becomes U+FFFD.
 fn push_bytes(text: &mut String, bytes: &mut Vec<u8>) {
     let mut rest = &bytes[..];
     loop {

@@ -1,4 +1,4 @@
-//! A SentencePiece model as its file has it: a message of protocol buffers.
+//! The file of a SentencePiece model: a Protocol Buffers message.
 
 use crate::text::sentence_piece::normalizer::NormalizerSpec;
 use crate::text::sentence_piece::wire::{Fields, Value};
@@ -9,9 +9,9 @@ pub(super) struct ModelFile<'a> {
     /// The pieces, in the order of their ids.
     pub pieces: Vec<Piece>,
     pub algorithm: AlgorithmName,
-    /// The space that is added to a text comes behind it.
+    /// The space that is added to a text comes after it.
     pub space_is_suffix: bool,
-    /// Characters that are unknown are spelled in bytes.
+    /// Unknown characters are spelled in bytes.
     pub byte_fallback: bool,
     /// The text that the unknown piece is decoded to.
     pub unknown_surface: String,
@@ -20,7 +20,7 @@ pub(super) struct ModelFile<'a> {
     pub denormalizer: NormalizerSpec<'a>,
 }
 
-/// How a text is cut into pieces.
+/// How a text is split into pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AlgorithmName {
     Unigram,
@@ -31,7 +31,7 @@ pub(super) enum AlgorithmName {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Piece {
     pub text: String,
-    /// A log-probability, or the rank of a merge: the larger comes first.
+    /// A log-probability, or the rank of a merge: larger comes first.
     pub score: f32,
     pub kind: Kind,
 }
@@ -41,20 +41,20 @@ pub(super) struct Piece {
 pub(super) enum Kind {
     /// Text.
     Normal,
-    /// Text that is not known.
+    /// Unknown text.
     Unknown,
-    /// No text, such as `<s>`.
+    /// A control token, such as `<s>`.
     Control,
     /// Text that is always a piece, and is not normalized.
     UserDefined,
-    /// Text that is no piece, though others are merged to it.
+    /// Text that is only an intermediate result of merges.
     Unused,
-    /// A byte of a character that is unknown.
+    /// A byte of an unknown character.
     Byte(u8),
 }
 
 impl Kind {
-    /// Whether the piece stands for itself in a text.
+    /// Whether the piece represents itself in a text.
     pub fn is_text(self) -> bool {
         matches!(self, Self::Normal | Self::UserDefined | Self::Unused)
     }
@@ -64,7 +64,8 @@ impl<'a> ModelFile<'a> {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is no message, a piece is no text or no byte, or the algorithm is neither unigram nor BPE.
+    /// When it is not such a message, a piece is not valid text or not a byte, or the algorithm is neither unigram nor
+    /// BPE.
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, String> {
         let mut file = Self {
             pieces: Vec::new(),
@@ -97,8 +98,8 @@ impl<'a> ModelFile<'a> {
             match field? {
                 (3, Value::Integer(1)) => self.algorithm = AlgorithmName::Unigram,
                 (3, Value::Integer(2)) => self.algorithm = AlgorithmName::Bpe,
-                (3, Value::Integer(3)) => return Err(unsupported("words")),
-                (3, Value::Integer(4)) => return Err(unsupported("characters")),
+                (3, Value::Integer(3)) => return Err(unsupported("word")),
+                (3, Value::Integer(4)) => return Err(unsupported("character")),
                 (24, Value::Integer(is)) => self.space_is_suffix = is != 0,
                 (35, Value::Integer(has)) => self.byte_fallback = has != 0,
                 (44, Value::Bytes(text)) => {
@@ -112,7 +113,7 @@ impl<'a> ModelFile<'a> {
 }
 
 fn unsupported(model: &str) -> String {
-    format!("it is a model of {model}, not a unigram model or a BPE")
+    format!("it is a {model} model, not unigram or BPE")
 }
 
 fn read_normalizer<'a>(
@@ -139,7 +140,7 @@ fn piece(message: &[u8]) -> Result<Piece, String> {
         match field.map_err(|problem| format!("is damaged: {problem}"))? {
             (1, Value::Bytes(bytes)) => text = bytes,
             (2, Value::Float(number)) => score = number,
-            // Types that came later are not known: such a piece is text.
+            // Later types are unknown: such a piece is text.
             (3, Value::Integer(number @ 1..=6)) => kind = number,
             _ => {}
         }
@@ -153,7 +154,7 @@ fn piece(message: &[u8]) -> Result<Piece, String> {
         3 => Kind::Control,
         4 => Kind::UserDefined,
         5 => Kind::Unused,
-        6 => Kind::Byte(byte(text).ok_or_else(|| format!("is the byte {text:?}"))?),
+        6 => Kind::Byte(byte(text).ok_or_else(|| format!("is an invalid byte {text:?}"))?),
         _ => Kind::Normal,
     };
     Ok(Piece {
@@ -167,6 +168,6 @@ fn piece(message: &[u8]) -> Result<Piece, String> {
 fn byte(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     let byte = u8::from_str_radix(digits, 16).ok()?;
-    // Two digits, in capitals.
+    // Two uppercase digits.
     (format!("{byte:02X}") == digits).then_some(byte)
 }

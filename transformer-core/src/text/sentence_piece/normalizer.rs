@@ -1,10 +1,10 @@
-//! Normalization: a text as the pieces of a model spell it.
+//! Normalizes text to the spelling of a model's pieces.
 
 use crate::text::sentence_piece::character_map::CharacterMap;
 use crate::text::sentence_piece::most_normalized;
 use crate::text::sentence_piece::trie::Trie;
 
-/// The character that stands for a space in pieces, U+2581.
+/// The character for a space in pieces, U+2581.
 pub(super) const SPACE: &str = "\u{2581}";
 
 /// The settings of a normalizer, in the model's file.
@@ -12,9 +12,9 @@ pub(super) const SPACE: &str = "\u{2581}";
 pub(super) struct NormalizerSpec<'a> {
     /// The compiled rules; empty for none.
     pub rules: &'a [u8],
-    /// A space is added before the text, or behind it.
+    /// A space is added before the text, or after it.
     pub add_dummy_prefix: bool,
-    /// Spaces at the beginning and the end are removed, and several in a row are one.
+    /// Leading and trailing spaces are removed, and several in a row become one.
     pub remove_extra_whitespaces: bool,
     /// Spaces are spelled as `▁`.
     pub escape_whitespaces: bool,
@@ -31,7 +31,7 @@ impl Default for NormalizerSpec<'_> {
     }
 }
 
-/// A normalizer, which works on bytes: its rules may cut characters.
+/// A normalizer, which works on bytes: its rules may split characters.
 #[derive(Debug)]
 pub(super) struct Normalizer {
     rules: Option<CharacterMap>,
@@ -50,7 +50,7 @@ enum AddedSpace {
 }
 
 impl Normalizer {
-    /// A normalizer; with `space_is_suffix` the space is added behind the text.
+    /// A normalizer; with `space_is_suffix`, the space is added after the text.
     ///
     /// # Errors
     /// When the rules are damaged.
@@ -71,8 +71,8 @@ impl Normalizer {
         })
     }
 
-    /// The normalized text; the texts in `kept` stay as they are. Where there is more than
-    /// [`most_normalized`](super::most_normalized) of it, the rest is left out.
+    /// Normalizes a text, except for the texts in `kept`. Stops when the result is longer than
+    /// [`most_normalized`](super::most_normalized).
     pub fn normalize(&self, text: &[u8], kept: &Trie) -> Vec<u8> {
         let mut rest = text;
         if self.removes_spaces {
@@ -119,8 +119,7 @@ impl Normalizer {
         normalized
     }
 
-    /// The replacement of the beginning of a text, and that beginning's length; `None` at
-    /// the text's end.
+    /// The replacement for the beginning of a text, and that beginning's length; `None` at the end of the text.
     fn first<'a>(&'a self, text: &'a [u8], kept: &Trie) -> Option<(&'a [u8], usize)> {
         if text.is_empty() {
             return None;
@@ -140,7 +139,7 @@ impl Normalizer {
     }
 }
 
-/// The length of a text's first character, by its first byte; at most that of the text.
+/// The length of a text's first character, by its first byte; at most the length of the text.
 pub(super) fn character(text: &[u8]) -> usize {
     let length = match text.first() {
         None => 0,
@@ -168,7 +167,7 @@ mod tests {
         let spec = NormalizerSpec::default();
         assert_eq!(normalized(&spec, "  two   words "), "▁two▁words");
         assert_eq!(normalized(&spec, "é 漢"), "▁é▁漢");
-        // A space that is spelled already is removed at the end only.
+        // An existing `▁` is removed at the end only.
         assert_eq!(normalized(&spec, "▁▁a ▁b▁ ▁"), "▁▁▁a▁▁b");
         for empty in ["", " ", "   "] {
             assert_eq!(normalized(&spec, empty), "");
@@ -210,7 +209,7 @@ mod tests {
         };
         assert_eq!(normalized(&spec, "\t\ta\t qb"), "▁a▁b");
         assert_eq!(normalized(&spec, "axxb"), "▁a▁1▁2▁1▁2▁b");
-        // A removed character hides no space: it is not the first of the text.
+        // A removed character does not keep the spaces after it.
         assert_eq!(normalized(&spec, "q  a"), "▁a");
         assert_eq!(normalized(&spec, "q"), "");
         let normalizer = Normalizer::new(&spec, false).unwrap();

@@ -1,25 +1,25 @@
-//! The pieces of a model, and how they are found.
+//! The pieces of a model, and their lookup.
 
 use std::collections::HashMap;
 
 use crate::text::sentence_piece::model_file::{AlgorithmName, Kind, ModelFile, Piece};
 use crate::text::sentence_piece::trie::Trie;
 
-/// The most bytes of a piece, and one more.
+/// A piece must have fewer bytes than this.
 const TOO_LONG: usize = 8000;
 
 /// The vocabulary of a model.
 #[derive(Debug)]
 pub(super) struct Pieces {
     list: Vec<Piece>,
-    /// The pieces that a text is cut into; in a BPE, which needs them where it merges, all pieces.
+    /// The pieces into which text is split; in a BPE, which needs them for merging, all pieces.
     of_text: Trie,
     /// The other pieces: text may spell them.
     reserved: HashMap<String, u32>,
-    /// The pieces that are always pieces.
+    /// The user-defined pieces, which are never split.
     user_defined: Trie,
     unknown: Option<u32>,
-    /// The ids of the bytes that unknown characters are spelled in.
+    /// The ids of the bytes that spell unknown characters.
     bytes: Option<Box<[u32; 256]>>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Pieces {
 pub(super) struct Part {
     /// In bytes.
     pub length: usize,
-    /// Its piece; `None` where it is unknown.
+    /// Its piece; `None` if unknown.
     pub piece: Option<u32>,
 }
 
@@ -36,14 +36,14 @@ impl Pieces {
     /// The pieces of a file.
     ///
     /// # Errors
-    /// When a piece is empty, too long, or there twice, or one that the model needs is missing.
+    /// When a piece is empty, too long or duplicated, or one that the model needs is missing.
     pub fn new(file: &mut ModelFile<'_>) -> Result<Self, String> {
         let mut list = std::mem::take(&mut file.pieces);
         let mut reserved = HashMap::new();
         let mut unknown = None;
         let mut bytes = [None; 256];
         for piece in &mut list {
-            // Written by converters by mistake: the byte has a piece of its own.
+            // Some converters write this by mistake: the byte has its own piece.
             if piece.text == "\0" && file.byte_fallback {
                 piece.kind = Kind::Unused;
             }
@@ -62,11 +62,13 @@ impl Pieces {
             }
             match *kind {
                 Kind::Unknown if unknown.is_some() => {
-                    return Err(format!("its piece {id} is a second one for unknown text"));
+                    return Err(format!("its piece {id} is a second unknown piece"));
                 }
                 Kind::Unknown => unknown = Some(id),
                 Kind::Byte(_) if !file.byte_fallback => {
-                    return Err(format!("its piece {id} is a byte, but it uses none"));
+                    return Err(format!(
+                        "its piece {id} is a byte, but byte fallback is off"
+                    ));
                 }
                 Kind::Byte(byte) => bytes[usize::from(byte)] = Some(id),
                 _ => {}
@@ -80,7 +82,7 @@ impl Pieces {
             return Err("it has no pieces".into());
         }
         if unknown.is_none() && !file.byte_fallback {
-            return Err("it has no piece for unknown text".into());
+            return Err("it has no unknown piece".into());
         }
         let bytes = match file.byte_fallback {
             false => None,
@@ -107,34 +109,34 @@ impl Pieces {
         &self.list
     }
 
-    /// Lengths and ids of the pieces that a text begins with, the shortest first.
+    /// Lengths and ids of the pieces that a text begins with, shortest first.
     pub fn prefixes(&self, text: &[u8]) -> impl Iterator<Item = (usize, u32)> {
         self.of_text.prefixes(text)
     }
 
-    /// The piece that stands for a text, which may be unused.
+    /// The piece for a text, which may be an unused one.
     pub fn of_text(&self, text: &[u8]) -> Option<u32> {
         let id = self.of_text.get(text)?;
         self.get(id).kind.is_text().then_some(id)
     }
 
-    /// The piece of this name, whatever it is for.
+    /// The piece with this name, of any kind.
     pub fn named(&self, name: &str) -> Option<u32> {
         let reserved = self.reserved.get(name).copied();
         reserved.or_else(|| self.of_text.get(name.as_bytes()))
     }
 
-    /// The pieces that are always pieces.
+    /// The user-defined pieces, which are never split.
     pub fn user_defined(&self) -> &Trie {
         &self.user_defined
     }
 
-    /// The id of unknown text.
+    /// The id of the unknown piece.
     pub fn unknown(&self) -> Option<u32> {
         self.unknown
     }
 
-    /// The ids of the bytes that unknown characters are spelled in.
+    /// The ids of the bytes that spell unknown characters.
     pub fn bytes(&self) -> Option<&[u32; 256]> {
         self.bytes.as_deref()
     }
@@ -149,7 +151,7 @@ fn check_text(Piece { text, kind, .. }: &Piece) -> Result<(), &'static str> {
     }
     let is_unused_nul = text == "\0" && *kind == Kind::Unused;
     match text.contains('\0') && !is_unused_nul {
-        true => Err("has a NUL"),
+        true => Err("contains a NUL"),
         false => Ok(()),
     }
 }

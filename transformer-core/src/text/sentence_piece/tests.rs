@@ -105,7 +105,7 @@ fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
     [&varint((number << 3) | 2), &length, bytes].concat()
 }
 
-/// The pieces of a text, with a bar between them, and their ids.
+/// Asserts the pieces of a text, separated by bars, and their ids.
 #[track_caller]
 fn assert_pieces(model: &SentencePiece, text: &str, pieces: &str, ids: &[u32]) {
     let found = model.encode(text).unwrap();
@@ -115,7 +115,7 @@ fn assert_pieces(model: &SentencePiece, text: &str, pieces: &str, ids: &[u32]) {
     assert_eq!(found, ids, "{text:?}");
 }
 
-/// A rule for one letter makes a thousand of it.
+/// A rule turns one letter into a thousand.
 #[test]
 fn a_text_that_becomes_too_long_is_refused() {
     let rules = map_of_bytes(&[(b'a', &"b".repeat(1000))]);
@@ -129,13 +129,13 @@ fn a_text_that_becomes_too_long_is_refused() {
     assert_eq!(encoded(&"a".repeat(100)).unwrap().len(), 100_001);
     assert_eq!(
         encoded(&"a".repeat(3000)).unwrap_err(),
-        "the normalizer's rules make a text of 3000 bytes one of more than 2145152"
+        "the normalizer's rules expand a text of 3000 bytes to more than 2145152"
     );
     // Long texts are still encoded.
     encoded(&"c d".repeat(500_000)).unwrap();
 }
 
-/// Three of these would be cut otherwise in double precision.
+/// Three of these would be split differently in double precision.
 #[test]
 fn sums_are_in_single_precision_and_the_longer_last_piece_wins_a_tie() {
     let model = Model::of_text(&[
@@ -242,7 +242,7 @@ fn bytes_are_decoded_to_characters_and_others_replaced() {
             ("a|<0xE6>|<0xBC>|<0xA2>|a", "a漢a"),
             ("<0xE6>|<0xBC>|a", "\u{fffd}\u{fffd}a"),
             ("<0xFF>|<0xC3>|<0xA9>|<0x41>", "\u{fffd}éA"),
-            // Bytes spell the character that stands for a space, but mean no space.
+            // These bytes spell the character for a space, but do not mean a space.
             ("<0xE2>|<0x96>|<0x81>|▁", "▁ "),
             ("<0xEF>|<0xBF>|<0xBD>", "\u{fffd}"),
         ] {
@@ -332,7 +332,7 @@ fn pieces_are_decoded_by_the_rules_for_spaces() {
     assert_eq!(decoded(&denormalizing), expected);
 }
 
-/// Merges `ab`, `bc`, `abab`, `abc`, `ca`, `aa`, `▁a` by the scores that are given for them, and characters.
+/// A BPE of the merges `ab`, `bc`, `abab`, `abc`, `ca`, `aa`, `▁a` with these scores, and of characters.
 fn bpe(scores: [f32; 7], unused: &[&str]) -> SentencePiece {
     let merges = ["ab", "bc", "abab", "abc", "ca", "aa", "▁a"];
     let merges = merges.into_iter().zip(scores);
@@ -384,7 +384,7 @@ fn unused_pieces_are_cut_again_where_they_were_merged() {
     assert_pieces(&model, "bcbc", "▁|bc|bc", &[10, 4, 4]);
 }
 
-/// Log-probabilities so low that single precision would not distinguish paths: the library then measures from a new
+/// Log-probabilities so low that single precision could not distinguish paths: the library then measures from a new
 /// origin.
 #[test]
 fn long_texts_keep_their_precision() {
@@ -445,7 +445,10 @@ fn models_that_contradict_themselves_are_refused() {
         error(&[(&long, 0.0, NORMAL)]),
         has("its piece 3 is too long")
     );
-    assert_eq!(error(&[("a\0", 0.0, NORMAL)]), has("its piece 3 has a NUL"));
+    assert_eq!(
+        error(&[("a\0", 0.0, NORMAL)]),
+        has("its piece 3 contains a NUL")
+    );
     assert_eq!(
         error(&[("a", f32::NAN, NORMAL)]),
         has("its piece 3 has the score NaN")
@@ -456,31 +459,29 @@ fn models_that_contradict_themselves_are_refused() {
     );
     assert_eq!(
         error(&[a, ("<unk2>", 0.0, UNKNOWN)]),
-        has("its piece 4 is a second one for unknown text")
+        has("its piece 4 is a second unknown piece")
     );
     assert_eq!(
         error(&[a, ("<0x41>", 0.0, BYTE)]),
-        has("its piece 4 is a byte, but it uses none")
+        has("its piece 4 is a byte, but byte fallback is off")
     );
     for name in ["<0x4>", "<0x4a>", "<0x+A>", "A"] {
-        let expected = format!("its piece 4 is the byte {name:?}");
+        let expected = format!("its piece 4 is an invalid byte {name:?}");
         assert_eq!(error(&[a, (name, 0.0, BYTE)]), has(&expected));
     }
     let mut without = Model::new(&[a]);
     without.pieces.remove(0);
-    assert_eq!(without.error(), has("it has no piece for unknown text"));
+    assert_eq!(without.error(), has("it has no unknown piece"));
     let names = names_of_bytes();
     let mut without = of_bytes(&names, true);
     without.pieces.remove(3 + 0x41);
     assert_eq!(without.error(), has("it has no piece for the byte 0x41"));
-    for (model, kind) in [(3, "words"), (4, "characters")] {
+    for (model, kind) in [(3, "word"), (4, "character")] {
         let mut bytes = Model::new(&[a]).bytes();
         bytes.extend(field(2, &integer(3, model)));
         assert_eq!(
             SentencePiece::from_bytes(&bytes).unwrap_err(),
-            has(&format!(
-                "it is a model of {kind}, not a unigram model or a BPE"
-            ))
+            has(&format!("it is a {kind} model, not unigram or BPE"))
         );
     }
 }
@@ -494,7 +495,7 @@ fn a_nul_beside_the_byte_is_no_piece() {
     assert_pieces(&model.read(), "\0", "▁|<0x00>", &[259, 3]);
 }
 
-/// A file that is damaged anywhere is refused, or is another model: it causes no panic.
+/// A damaged file is refused or read as another model; it never causes a panic.
 #[test]
 fn damaged_files_cause_no_panic() {
     let rules = map_of_bytes(&[(b'a', "b"), (b'x', "")]);
@@ -541,8 +542,8 @@ fn kinds_are_those_of_the_format() {
     );
 }
 
-/// Texts of many scripts and with rare characters, and their pieces by a source model that Hugging Face's classes
-/// saved, whose rules are `nmt_nfkc`.
+/// Texts in many scripts and with rare characters, and their pieces by a source model that Hugging Face's classes
+/// saved, with `nmt_nfkc` rules.
 const STRANGE: [(&str, &str); 29] = [
     ("", ""),
     ("   ", ""),

@@ -1,11 +1,11 @@
-//! Texts that are found by their beginnings.
+//! A trie: finds the texts with which a text begins.
 
 use std::ops::Range;
 
-/// Texts, each with a number, in a tree of their bytes.
+/// A trie of texts by their bytes, each with a number.
 #[derive(Debug)]
 pub(in crate::text) struct Trie {
-    /// The root first; the children of a node side by side, by their bytes.
+    /// The root first; the children of a node are adjacent, in the order of their bytes.
     nodes: Vec<Node>,
 }
 
@@ -31,14 +31,13 @@ impl Node {
 }
 
 impl Trie {
-    /// A trie of texts that differ.
+    /// A trie of distinct texts.
     pub fn new<'a>(texts: impl IntoIterator<Item = (&'a str, u32)>) -> Self {
         let texts = texts.into_iter();
         let mut texts: Vec<_> = texts.map(|(text, n)| (text.as_bytes(), n)).collect();
         texts.sort_unstable();
         let mut nodes = vec![Node::new(0)];
-        // For each node, the texts that begin with its bytes, and the number of these
-        // bytes.
+        // For each node, the texts that begin with its bytes, and the number of these bytes.
         let mut below = vec![(0..texts.len(), 0)];
         let mut node = 0;
         while let Some((Range { mut start, end }, depth)) = below.get(node).cloned() {
@@ -61,7 +60,7 @@ impl Trie {
         Self { nodes }
     }
 
-    /// Lengths and numbers of the texts that a text begins with, the shortest first.
+    /// Lengths and numbers of the texts in the trie that a text begins with, shortest first.
     pub fn prefixes(&self, text: &[u8]) -> impl Iterator<Item = (usize, u32)> {
         let mut node = 0;
         let nodes = text.iter().map_while(move |&byte| {
@@ -72,7 +71,7 @@ impl Trie {
         lengths.filter_map(|(number, length)| Some((length, number?)))
     }
 
-    /// The length of the longest of the texts that a text begins with.
+    /// The length of the longest text in the trie that a text begins with.
     pub fn longest(&self, text: &[u8]) -> Option<usize> {
         self.prefixes(text).last().map(|(length, _)| length)
     }

@@ -1,17 +1,17 @@
-//! The unigram model: the most probable way to cut a text into pieces.
+//! The unigram model: the most probable way to split a text into pieces.
 
 use crate::text::sentence_piece::model_file::Kind;
 use crate::text::sentence_piece::normalizer::character;
 use crate::text::sentence_piece::pieces::{Part, Pieces};
 
-/// By how much an unknown character's log-probability is below that of the least probable piece.
+/// How much less an unknown character's log-probability is than the least probable piece's.
 const UNKNOWN_PENALTY: f32 = 10.0;
 
-/// Beyond this log-probability, paths are measured from where the next piece begins, because single precision
-/// would not distinguish them.
+/// Beyond this log-probability, paths are measured from where the next piece begins, because single precision could not
+/// distinguish them.
 const FAR: f32 = 100_000.0;
 
-/// A unigram model; its pieces are given with the text.
+/// A unigram model; its pieces are passed with the text.
 #[derive(Debug)]
 pub(super) struct Unigram {
     /// The log-probability of an unknown character.
@@ -22,7 +22,7 @@ pub(super) struct Unigram {
 #[derive(Debug, Clone, Copy, Default)]
 struct Path {
     score: f32,
-    /// The length of the last piece; 0 where no path ends.
+    /// The length of the last piece; 0 if no path ends here.
     length: usize,
     /// The last piece; `None` if it is unknown.
     piece: Option<u32>,
@@ -39,8 +39,8 @@ impl Unigram {
         }
     }
 
-    /// The parts of a normalized text. Where two paths are equally probable, the one whose last piece is longer
-    /// is kept. All sums are in single precision, in the order of the text.
+    /// Splits a normalized text into parts. Of two equally probable paths, the one with the longer last piece is kept.
+    /// All sums are in single precision, in the order of the text.
     pub fn parts(&self, text: &[u8], pieces: &Pieces) -> Vec<Part> {
         let mut paths = vec![Path::default(); text.len() + 1];
         let mut start = 0;
@@ -68,7 +68,7 @@ impl Unigram {
                 let piece = pieces.get(id);
                 let score = match piece.kind {
                     Kind::Unused => continue,
-                    // More than any probability, and more for one long piece than for several short ones.
+                    // More than any log-probability, and more for one long piece than for several short ones.
                     Kind::UserDefined => (0.1 * (length as f64 - 1.0)) as f32,
                     _ => piece.score,
                 };

@@ -1,19 +1,19 @@
-//! The wire format of protocol buffers, as far as a SentencePiece model needs it.
+//! The part of the Protocol Buffers wire format that a SentencePiece model needs.
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
-    /// An integer, a truth value, or a choice.
+    /// An integer, boolean or enum.
     Integer(u64),
-    /// A number in single precision.
+    /// A float in single precision.
     Float(f32),
-    /// A text, bytes, or another message.
+    /// A string, bytes or a nested message.
     Bytes(&'a [u8]),
-    /// Eight bytes, which no field that is read here has.
+    /// Eight bytes, which no field read here has.
     Eight,
 }
 
-/// The fields of a message, each with its number, in their order. A damaged one is the last.
+/// The fields of a message with their numbers, in order. A damaged one is the last.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
@@ -26,7 +26,7 @@ impl<'a> Fields<'a> {
     }
 
     fn read(&mut self) -> Result<(u64, Value<'a>), &'static str> {
-        const CUT: &str = "it is cut off within a field";
+        const CUT: &str = "it is truncated within a field";
         let key = self.integer().ok_or(CUT)?;
         let value = match key & 7 {
             0 => Value::Integer(self.integer().ok_or(CUT)?),
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Seven bits in each byte, the lowest first; all but the last byte have the eighth bit.
+    /// Seven bits per byte, the lowest first; all but the last byte have the eighth bit set.
     fn integer(&mut self) -> Option<u64> {
         let mut integer = 0;
         for shift in (0..64).step_by(7) {
@@ -123,7 +123,7 @@ mod tests {
             b"\x12\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
             b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         ] {
-            assert_eq!(fields(message), Err("it is cut off within a field"));
+            assert_eq!(fields(message), Err("it is truncated within a field"));
             assert_eq!(Fields::of(message).count(), 1);
         }
         // Groups, which begin with type 3, are not used by these models.

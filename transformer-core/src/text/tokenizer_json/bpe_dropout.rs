@@ -1,8 +1,8 @@
-//! BPE dropout (Provilkov et al., 2020, Algorithm 1): a text is cut otherwise each time.
+//! BPE dropout (Provilkov et al., 2020, Algorithm 1): a text is split at random.
 //!
-//! At each step, each merge that is possible is dropped with a probability; of those that are left, the one
-//! that was learned first is made, the leftmost if there are several. A word is done when none is left. The
-//! next step draws for every possible merge anew.
+//! At each step, each possible merge is dropped with a given probability; of the rest, the one learned first is
+//! applied, the leftmost if there are several. A word is done when none is left. Each step draws anew for every
+//! possible merge.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -13,11 +13,11 @@ use serde_json::json;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{Model, OffsetType, PreTokenizer, Result, Token, Tokenizer};
 
-/// The merges of a BPE model, and the symbols that they begin with.
+/// The merges of a BPE model, and its initial symbols.
 #[derive(Debug)]
 pub(super) struct Merges {
-    /// The model without its merges: it cuts a word into the symbols that merging begins with, and knows the
-    /// model's rules for unknown symbols, prefixes and suffixes.
+    /// The model without its merges: it splits a word into the initial symbols, with the model's rules for unknown
+    /// symbols, prefixes and suffixes.
     unmerged: BPE,
     /// The merge of each pair of tokens that has one.
     merges: HashMap<(u32, u32), Merge>,
@@ -25,23 +25,23 @@ pub(super) struct Merges {
 
 #[derive(Clone, Copy, Debug)]
 struct Merge {
-    /// Its position in the list of merges: a smaller one was learned earlier.
+    /// Its position in the list of merges: smaller ones were learned earlier.
     rank: usize,
     /// The token that the pair becomes.
     merged: u32,
 }
 
 impl Merges {
-    /// Reads the merges of a model, which shows them in its JSON only.
+    /// Reads the merges of a model, which exposes them only in its JSON.
     ///
     /// # Errors
-    /// When the model is not one that could have been read from a file.
+    /// When the model could not have been read from a file.
     pub(super) fn new(bpe: &BPE) -> Result<Self> {
         let mut model = serde_json::to_value(bpe)?;
         let pairs: Vec<(String, String)> = serde_json::from_value(model["merges"].take())?;
         model["merges"] = json!([]);
         model["ignore_merges"] = json!(false);
-        // Names the type of the model, which is known here.
+        // The type of the model, which is known here.
         if let Some(fields) = model.as_object_mut() {
             fields.remove("type");
         }
@@ -65,7 +65,7 @@ impl Merges {
         })
     }
 
-    /// The tokens of a text, by the normalizer and the pre-tokenizer of the model's tokenizer.
+    /// Encodes a text, with the normalizer and the pre-tokenizer of the model's tokenizer.
     ///
     /// # Errors
     /// When the tokenizer cannot encode the text.
@@ -85,7 +85,7 @@ impl Merges {
         if let Some(pre_tokenizer) = tokenizer.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut words)?;
         }
-        // `tokenize` accepts no function that changes something.
+        // `tokenize` does not accept a closure with mutable state.
         let rng = RefCell::new(rng);
         words.tokenize(|word| {
             let symbols = self.unmerged.tokenize(word.get())?;
@@ -99,10 +99,10 @@ impl Merges {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The tokens of a word, merged from its symbols.
+    /// Merges the symbols of a word into tokens.
     ///
-    /// Draws one number for each merge that is looked at, in the order in which they were learned, until one
-    /// is made: numbers for the others would change nothing.
+    /// Draws one number per merge considered, in the order in which they were learned, until one is applied: numbers
+    /// for the others would change nothing.
     fn merged<R: Rng>(&self, symbols: Vec<u32>, dropout: f64, rng: &mut R) -> Vec<u32> {
         let mut word = Word::new(symbols);
         let mut possible: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
@@ -110,7 +110,7 @@ impl Merges {
         let mut dropped = Vec::new();
         while let Some(Reverse((rank, left))) = possible.pop() {
             let Some(merge) = self.merge(&word, left).filter(|merge| merge.rank == rank) else {
-                // Another merge has taken one of its tokens.
+                // Another merge has consumed one of its tokens.
                 continue;
             };
             if rng.random_bool(dropout) {
@@ -240,8 +240,8 @@ mod tests {
         ChaCha8Rng::seed_from_u64(seed)
     }
 
-    /// The probability of each way to cut a word, by Algorithm 1 itself: at each step all subsets of the
-    /// possible merges that may be dropped.
+    /// The probability of each way to split a word, by Algorithm 1 itself: at each step, over all subsets of possible
+    /// merges that may be dropped.
     fn by_definition(word: Vec<String>, dropout: f64) -> BTreeMap<Vec<String>, f64> {
         let rank = |left: usize| {
             let pair = (&*word[left], &*word[left + 1]);
@@ -278,7 +278,7 @@ mod tests {
         word.chars().map(String::from).collect()
     }
 
-    /// Words that are cut in several ways; the bound is five standard deviations of a frequency.
+    /// Words that are split in several ways; the bound is five standard deviations of a frequency.
     #[test]
     fn each_way_to_cut_a_word_is_as_frequent_as_the_definition_says() {
         let tokenizer = tokenizer();
@@ -374,7 +374,7 @@ mod tests {
         }
     }
 
-    /// A `tokenizer.json` may name a dropout of its own, which the crate would draw from the thread's numbers.
+    /// A `tokenizer.json` may have its own dropout, for which the crate would draw from the thread's generator.
     #[test]
     fn dropout_in_the_file_is_not_used() {
         let mut json = serde_json::to_value(inner()).unwrap();

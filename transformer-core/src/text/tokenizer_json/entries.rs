@@ -1,39 +1,38 @@
-//! The entries of a vocabulary as a JSON file has them.
+//! The entries of a vocabulary in a JSON file.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Tokens that the vocabulary of a tokenizer may have; the largest known have a quarter of that.
-// The crate `tokenizers` writes a file by going through all ids up to the highest, and keeps a list of those that no
-// token has.
+/// Maximum number of tokens in a tokenizer's vocabulary; the largest known have a quarter of it.
+// To write a file, the crate `tokenizers` goes through all ids up to the highest, and keeps a list of unused ones.
 pub const MAX_TOKENS: usize = 1 << 20;
 
 /// Tokens and their ids, in the order of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     pub list: Vec<(String, u32)>,
-    /// The file has tokens with ids, not a list of tokens, whose places are their ids.
+    /// The file has tokens with ids, not a list of tokens in the order of their ids.
     pub has_ids: bool,
 }
 
 impl Entries {
-    /// Checks that no token and no id is there twice, and that no id is too high.
+    /// Checks that no token or id is duplicated, and that no id is too high.
     ///
     /// # Errors
-    /// The first that is, in words.
+    /// The first problem.
     pub fn check(&self) -> Result<(), String> {
         let mut names = HashSet::with_capacity(self.list.len());
         let mut ids = HashSet::with_capacity(self.list.len());
         for (name, id) in &self.list {
             if *id as usize >= MAX_TOKENS {
                 return Err(format!(
-                    "`{name}` is token {id}, but a vocabulary has at most {MAX_TOKENS}"
+                    "`{name}` is token {id}, but a vocabulary has at most {MAX_TOKENS} tokens"
                 ));
             }
             if !names.insert(name) {
-                return Err(format!("the token `{name}` is there twice"));
+                return Err(format!("the token `{name}` is duplicated"));
             }
             if !ids.insert(id) {
                 let mut same = self.list.iter().filter(|(_, other)| other == id);
@@ -100,12 +99,12 @@ mod tests {
         let entries = checked(r#"[["a", -1.5], ["b", 0]]"#).unwrap();
         assert_eq!(entries.list, [("a".to_owned(), 0), ("b".to_owned(), 1)]);
         for (json, problem) in [
-            (r#"{"a": 1, "a": 2}"#, "the token `a` is there twice"),
+            (r#"{"a": 1, "a": 2}"#, "the token `a` is duplicated"),
             (r#"{"a": 1, "b": 1}"#, "`a` and `b` are both token 1"),
-            (r#"[["a", 0], ["a", 1]]"#, "the token `a` is there twice"),
+            (r#"[["a", 0], ["a", 1]]"#, "the token `a` is duplicated"),
             (
                 r#"{"a": 0, "b": 2147483647}"#,
-                "`b` is token 2147483647, but a vocabulary has at most 1048576",
+                "`b` is token 2147483647, but a vocabulary has at most 1048576 tokens",
             ),
         ] {
             assert_eq!(checked(json).unwrap_err(), problem);

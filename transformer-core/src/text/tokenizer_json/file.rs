@@ -1,4 +1,4 @@
-//! Checks of a `tokenizer.json` for content that the crate `tokenizers` would accept by mistake, or panic on.
+//! Checks a `tokenizer.json` for content that the crate `tokenizers` would accept by mistake, or panic on.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -46,7 +46,7 @@ impl TokenizerFile {
     /// Reads and checks the text of a file.
     ///
     /// # Errors
-    /// The problem, in a line that names no file.
+    /// The problem in one line, without the file's name.
     pub fn check(text: &str) -> Result<Self, String> {
         let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         file.model.vocab.check()?;
@@ -74,10 +74,10 @@ impl TokenizerFile {
         Ok(file)
     }
 
-    /// Checks that the tokenizer that was read from the file has its added tokens.
+    /// Checks that the tokenizer read from the file has its added tokens.
     ///
     /// # Errors
-    /// The first that has another id, in words.
+    /// The first one with another id.
     pub fn check_added_tokens(&self, tokenizer: &tokenizers::Tokenizer) -> Result<(), String> {
         for AddedToken { id, content } in &self.added_tokens {
             let found = tokenizer.token_to_id(content);
@@ -91,24 +91,23 @@ impl TokenizerFile {
     }
 }
 
-/// The most bytes of a token of a unigram model.
+/// Maximum bytes of a token in a unigram model.
 const MOST_TOKEN_BYTES: usize = 4096;
 
 impl Model {
-    /// The crate keeps a node for each byte of a unigram model's tokens, below that of the byte before it, and copies
-    /// and drops them by recursion.
+    /// The crate keeps a unigram model's tokens in a trie with a node per byte, and copies and drops it recursively.
     fn check_lengths(&self) -> Result<(), String> {
         let lengths = self.vocab.list.iter().map(|(token, _)| token.len());
         let longest = lengths.max().unwrap_or(0);
         match !self.vocab.has_ids && longest > MOST_TOKEN_BYTES {
             true => Err(format!(
-                "its longest token has {longest} bytes; a unigram model's has at most {MOST_TOKEN_BYTES}"
+                "its longest token has {longest} bytes; a unigram model may have at most {MOST_TOKEN_BYTES}"
             )),
             false => Ok(()),
         }
     }
 
-    /// The crate cuts the prefix off the second part of each merge, whether it is there or not.
+    /// The crate removes the prefix from the second part of each merge, whether present or not.
     fn check_merges(&self) -> Result<(), String> {
         let prefix = self.continuing_subword_prefix.as_deref().unwrap_or("");
         for merge in self.merges.as_array().into_iter().flatten() {
@@ -138,11 +137,11 @@ fn each_object(json: &Value, check: fn(&Value) -> Result<(), String>) -> Result<
     }
 }
 
-/// The crate reads a map without checking its pointers, and loses its position in a text where a rule puts something,
-/// or nothing, before the first character and replaces none.
+/// The crate reads a map without checking its pointers, and loses its position in a text if a rule inserts text, even
+/// an empty one, before the first character without replacing any.
 fn check_normalizer(part: &Value) -> Result<(), String> {
     if part["type"] == "Prepend" && part["prepend"] == "" {
-        return Err("its normalizer puts an empty text before each text".into());
+        return Err("its normalizer prepends an empty text".into());
     }
     let pattern = &part["pattern"];
     let matches_nothing = match pattern["Regex"].as_str() {
@@ -164,16 +163,15 @@ fn check_normalizer(part: &Value) -> Result<(), String> {
     let map = CharacterMap::from_bytes(&rules)?;
     match map.is_text() {
         true => Ok(()),
-        false => Err("a rule of its normalizer does not give a text".into()),
+        false => Err("a rule of its normalizer has a replacement that is not UTF-8".into()),
     }
 }
 
-/// The most times that the parts of a tokenizer may multiply the length of a text. Below that, texts that would become
-/// too long are refused (`TextLength::check`).
+/// The largest factor by which the parts of a tokenizer may lengthen a text. Below it, texts that would become too long
+/// are refused (`TextLength::check`).
 const MOST_GROWTH: f64 = 2000.0;
 
-/// A few replacements by longer texts, one after another, make a text of any size, and so do bytes that are written as
-/// characters again and again.
+/// A few successive replacements by longer texts can make a text of any size, and so can repeated byte-level encoding.
 fn check_growth(name: &str, parts: &[&Value]) -> Result<(), String> {
     match growth(parts) > MOST_GROWTH {
         true => Err(format!(
@@ -183,16 +181,16 @@ fn check_growth(name: &str, parts: &[&Value]) -> Result<(), String> {
     }
 }
 
-/// The most that all regular expressions of a file may cost. The largest that are known, with the classes of Unicode's
-/// characters, cost some 1500. A class of five bytes can take 100 kB once it is compiled.
+/// Maximum cost of all regular expressions of a file. The largest known ones, with Unicode's character classes, cost
+/// about 1500. A class of five bytes can take 100 kB when compiled.
 const MOST_PATTERN_COST: usize = 8192;
 
 fn check_patterns(parts: Vec<&Value>) -> Result<(), String> {
     let costs = parts.into_iter().map(pattern_cost);
     match costs.fold(0, usize::saturating_add) > MOST_PATTERN_COST {
         true => Err(format!(
-            "its regular expressions are too many, too long, or repeat too much: more than {MOST_PATTERN_COST} bytes, \
-             counting what is repeated as often as it is"
+            "its regular expressions are too many, too long, or repeat too much: more than {MOST_PATTERN_COST} bytes \
+             with repetitions counted"
         )),
         false => Ok(()),
     }
@@ -207,23 +205,23 @@ fn matches_nothing(pattern: &str) -> Result<bool, String> {
 
 fn check_pre_tokenizer(part: &Value) -> Result<(), String> {
     match part["type"] == "FixedLength" && part["length"] == 0 {
-        true => Err("its pre-tokenizer cuts text into parts of the length 0".into()),
+        true => Err("its pre-tokenizer splits text into parts of length 0".into()),
         false => Ok(()),
     }
 }
 
-/// In a text that has no other characters, the crate goes on before the text's beginning to look for those to strip.
+/// In a text with no other characters, the crate continues before its beginning to look for characters to strip.
 fn check_decoder(part: &Value) -> Result<(), String> {
     let stop = &part["stop"];
     match part["type"] == "Strip" && *stop != 0 {
         true => Err(format!(
-            "its decoder strips {stop} characters from the end of a text, which fails on an empty one; give `stop` 0"
+            "its decoder strips {stop} characters from the end of a text, which fails on an empty one; set `stop` to 0"
         )),
         false => Ok(()),
     }
 }
 
-/// A `BPEDecoder` looks for the last token, and parts before it may leave none.
+/// A `BPEDecoder` accesses the last token, and parts before it may leave none.
 fn check_order_of_decoders(decoders: &[&Value]) -> Result<(), String> {
     let mut others = decoders.iter().skip(1);
     match others.any(|part| part["type"] == "BPEDecoder") {
@@ -239,12 +237,12 @@ fn check_post_processor(part: &Value) -> Result<(), String> {
         if let Some(name) = piece["SpecialToken"]["id"].as_str()
             && part["special_tokens"].get(name).is_none()
         {
-            return Err(format!("its template has `{name}`, which it gives no id"));
+            return Err(format!("its template has `{name}`, but no id for it"));
         }
     }
     let mut single = templates[0].into_iter().flatten();
     match single.any(|piece| piece["Sequence"]["id"] == "B") {
-        true => Err("its template for one text has a second one".into()),
+        true => Err("its template for one text has a second text".into()),
         false => Ok(()),
     }
 }
@@ -300,9 +298,9 @@ mod tests {
         let found = problem(|file| {
             file["post_processor"]["special_tokens"] = json!({});
         });
-        let expected = "its template has `<s>`, which it gives no id";
+        let expected = "its template has `<s>`, but no id for it";
         assert_eq!(found.unwrap(), expected);
-        // Below another one, too.
+        // Nested templates, too.
         let found = problem(|file| {
             let mut template = file["post_processor"].take();
             template["special_tokens"] = json!({});
@@ -312,7 +310,10 @@ mod tests {
         let found = problem(|file| {
             file["post_processor"]["single"][1]["Sequence"]["id"] = json!("B");
         });
-        assert_eq!(found.unwrap(), "its template for one text has a second one");
+        assert_eq!(
+            found.unwrap(),
+            "its template for one text has a second text"
+        );
     }
 
     #[test]
@@ -343,7 +344,7 @@ mod tests {
         }
     }
 
-    /// The crate would panic when it translates.
+    /// The crate would panic when it encodes.
     #[test]
     fn normalizers_replace_something() {
         let replace =
@@ -351,7 +352,7 @@ mod tests {
         for (normalizer, expected) in [
             (
                 json!({"type": "Prepend", "prepend": ""}),
-                "its normalizer puts an empty text before each text",
+                "its normalizer prepends an empty text",
             ),
             (
                 replace(json!({"String": ""})),
@@ -392,7 +393,7 @@ mod tests {
         for (stop, number) in [(1, "1"), (u64::MAX, "18446744073709551615")] {
             let sequence = json!({"type": "Sequence", "decoders": [strip(stop)]});
             let expected = format!(
-                "its decoder strips {number} characters from the end of a text, which fails on an empty one; give `stop` 0"
+                "its decoder strips {number} characters from the end of a text, which fails on an empty one; set `stop` to 0"
             );
             assert_eq!(
                 problem(|file| file["decoder"] = sequence).unwrap(),
@@ -464,7 +465,7 @@ mod tests {
         }
     }
 
-    /// Each would make gigabytes of a letter.
+    /// Each would turn a letter into gigabytes.
     #[test]
     fn parts_that_begin_each_text_anew_are_counted() {
         let rules = map_of_bytes(&[(b'a', &"a".repeat(900))]);
@@ -542,7 +543,7 @@ mod tests {
         assert_eq!(with(4096), None);
         assert_eq!(
             with(4097).unwrap(),
-            "its longest token has 4097 bytes; a unigram model's has at most 4096"
+            "its longest token has 4097 bytes; a unigram model may have at most 4096"
         );
     }
 
@@ -571,7 +572,7 @@ mod tests {
         let found = problem(|file| {
             file["pre_tokenizer"] = json!({"type": "FixedLength", "length": 0});
         });
-        let expected = "its pre-tokenizer cuts text into parts of the length 0";
+        let expected = "its pre-tokenizer splits text into parts of length 0";
         assert_eq!(found.unwrap(), expected);
         let found = problem(|file| file["model"]["vocab"]["b"] = json!(1));
         assert_eq!(found.unwrap(), "`a` and `b` are both token 1");

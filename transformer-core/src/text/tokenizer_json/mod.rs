@@ -1,4 +1,4 @@
-//! Tokenizers in Hugging Face's format, `tokenizer.json`: those of the crate `tokenizers`.
+//! Tokenizers in Hugging Face's format, `tokenizer.json`, from the crate `tokenizers`.
 
 mod bpe_dropout;
 pub mod entries;
@@ -24,14 +24,14 @@ use crate::text::text_length::TextLength;
 use crate::text::tokenizer_json::bpe_dropout::Merges;
 use crate::text::tokenizer_json::file::TokenizerFile;
 
-/// A tokenizer of the crate. Text that spells a special token is text.
+/// A tokenizer of the crate. Text that spells a special token is encoded as text.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenizerJson {
     inner: tokenizers::Tokenizer,
-    /// `None` if the file's template does not have the text exactly once.
+    /// `None` if the file's template does not contain the text exactly once.
     template: Option<Template>,
     length: Arc<TextLength>,
-    /// Read from the model when they are first needed; or the reason why they cannot be.
+    /// Read from the model when first needed; or why they cannot be read.
     merges: Arc<OnceLock<Result<Merges, String>>>,
 }
 
@@ -63,7 +63,7 @@ impl From<tokenizers::Tokenizer> for TokenizerJson {
     fn from(mut inner: tokenizers::Tokenizer) -> Self {
         // Not part of the file format: it must be set each time.
         inner.set_encode_special_tokens(true);
-        // Neither is for a text by itself; without them there is nothing to check, and no error.
+        // Neither is for a single text. Removing truncation cannot fail.
         let _ = inner.with_truncation(None);
         inner.with_padding(None);
         match inner.get_model() {
@@ -90,8 +90,8 @@ impl From<tokenizers::Tokenizer> for TokenizerJson {
     }
 }
 
-/// Stands before the names of special tokens in a unigram model, which otherwise finds them in text that spells
-/// them. It is no character (U+FFFF).
+/// Prefix of the names of special tokens in a unigram model, which otherwise finds them in text that spells them. It is
+/// a noncharacter (U+FFFF).
 const HIDDEN: char = '\u{ffff}';
 
 /// The names of special tokens.
@@ -101,7 +101,7 @@ fn special_names(tokenizer: &tokenizers::Tokenizer) -> HashSet<String> {
     special.map(|token| token.content).collect()
 }
 
-/// Adds tokens to a tokenizer as Hugging Face's class does that reads its file: those that are there get a role, not an id.
+/// Adds tokens to a tokenizer, like the Hugging Face class that reads its file: existing tokens get a role, not an id.
 fn add_tokens(tokenizer: &mut tokenizers::Tokenizer, added: &AddedTokens) -> Result<(), String> {
     let tokens = added.tokens().map(|(_, token)| {
         let is_special = token.special || added.is_special(&token.content);
@@ -119,7 +119,7 @@ fn add_tokens(tokenizer: &mut tokenizers::Tokenizer, added: &AddedTokens) -> Res
             _ => {}
         }
     }
-    // Special tokens that the vocabulary lacks are in no text.
+    // Special tokens missing from the vocabulary occur in no text.
     let known = tokenizer.get_added_vocabulary().get_vocab();
     let special = added
         .special()
@@ -130,7 +130,7 @@ fn add_tokens(tokenizer: &mut tokenizers::Tokenizer, added: &AddedTokens) -> Res
     Ok(())
 }
 
-/// A unigram model with other names for some of its tokens, made through its JSON, its only interface.
+/// A unigram model with some tokens renamed, by way of JSON, its only interface.
 fn renamed(
     unigram: &Unigram,
     rename: impl Fn(&str) -> Option<String>,
@@ -141,7 +141,7 @@ fn renamed(
             token[0] = name.into();
         }
     }
-    // Names the type of the model, which is known here.
+    // The type of the model, which is known here.
     if let Some(fields) = json.as_object_mut() {
         fields.remove("type");
     }
@@ -149,7 +149,7 @@ fn renamed(
 }
 
 impl TokenizerJson {
-    /// Reads a file, and adds the tokens that others of its directory have.
+    /// Reads a file, and adds the tokens from other files of its directory.
     ///
     /// # Errors
     /// When the file is missing or is not a tokenizer, or one of the tokens has another id in it.
@@ -163,10 +163,10 @@ impl TokenizerJson {
         Ok(inner.into())
     }
 
-    /// The text of a file.
+    /// The content of a file.
     ///
     /// # Errors
-    /// When a part of the tokenizer has no such format.
+    /// When a part of the tokenizer cannot be written.
     pub fn to_json(&self) -> Result<String, TextError> {
         let json = match self.inner.get_model() {
             ModelWrapper::Unigram(unigram) => {
@@ -192,19 +192,19 @@ impl TokenizerJson {
         ids.max().map_or(0, |highest| highest as usize + 1)
     }
 
-    /// Checks that a text does not become too long before it is cut.
+    /// Checks that a text does not become too long before it is split.
     fn check_length(&self, text: &str) -> Result<(), TextError> {
         self.length.check(text).map_err(TextError::Tokenizer)
     }
 
-    /// The tokens of a text, without those that the template has.
+    /// Encodes a text, without the template's tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         self.check_length(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(failed)?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The tokens of a text, cut otherwise each time.
+    /// Encodes a text with BPE dropout.
     pub fn encode_with_dropout(
         &self,
         text: &str,
@@ -236,18 +236,18 @@ impl TokenizerJson {
         }
     }
 
-    /// The text of tokens; special ones are left out.
+    /// Decodes tokens to text; special tokens are skipped.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TextError> {
         let is_special = |name: &str| self.inner.get_added_vocabulary().is_special_token(name);
         let mut texts = tokens.iter().filter_map(|&token| self.name(token));
         if texts.all(|name| is_special(&name)) {
-            // A decoder of the crate would look for the last token of an empty list.
+            // A decoder of the crate would access the last token of an empty list.
             return Ok(String::new());
         }
         self.inner.decode(tokens, true).map_err(failed)
     }
 
-    /// The type of the model, as the file names it.
+    /// The type of the model, as named in the file.
     pub fn model_type(&self) -> &'static str {
         match self.inner.get_model() {
             ModelWrapper::BPE(_) => "BPE",
@@ -262,7 +262,7 @@ impl TokenizerJson {
         self.inner.id_to_token(token)
     }
 
-    /// The tokens that stand for languages, with their names, in the order of their ids.
+    /// The language tokens with their names, in the order of their ids.
     pub fn languages(&self) -> Vec<(String, u32)> {
         let added = self.inner.get_added_tokens_decoder().into_iter();
         let languages = added.filter(|(_, token)| language(&token.content).is_some());
@@ -277,7 +277,7 @@ impl TokenizerJson {
         template.map_or(&[][..], |template| &template.before[..])
     }
 
-    /// The tokens that the template has behind a text, if these are an end and a language.
+    /// The tokens that the template has after a text, if these are an end token and a language.
     pub fn last_tokens(&self) -> &[u32] {
         match &self.template {
             Some(Template { behind, .. }) if behind.len() == 2 && self.is_language(behind[1]) => {
@@ -298,7 +298,7 @@ impl TokenizerJson {
         self.set_template(Template { before, behind })
     }
 
-    /// Puts a language in place of the [last token](Self::last_tokens), in the template.
+    /// Replaces the language among the [last tokens](Self::last_tokens) of the template.
     pub fn set_last_language(&mut self, language: u32) -> Result<(), TextError> {
         let mut template = self.template.clone().unwrap_or_default();
         if let Some(last) = template.behind.last_mut() {
@@ -314,7 +314,7 @@ impl TokenizerJson {
         Ok(())
     }
 
-    /// Sets whether a text is encoded as if a space were before it, if its pieces are bytes.
+    /// Sets whether a byte-level tokenizer encodes a text as if it began with a space.
     pub fn set_prefix_space(&mut self, is_added: bool) {
         if let Some(PreTokenizerWrapper::ByteLevel(bytes)) = self.inner.get_pre_tokenizer() {
             let bytes = bytes.add_prefix_space(is_added);
@@ -323,8 +323,8 @@ impl TokenizerJson {
         }
     }
 
-    /// Moves the language of a template that has nothing else but an end. Hugging Face's classes have it in one place,
-    /// whatever the file says: NLLB's was behind `<eos>` until version 4.28, and in the files of that time.
+    /// Moves the language of a template with no other token than the end. Hugging Face's classes have it in one place,
+    /// whatever the file says: NLLB's came after `<eos>` until version 4.28, and does in files of that time.
     pub fn move_language(&mut self, place: LanguagePlace) -> Result<(), TextError> {
         let Some(Template { before, behind }) = &self.template else {
             return Ok(());
@@ -349,10 +349,10 @@ impl TokenizerJson {
         })
     }
 
-    /// Checks that a text ends in this token, if one is named, where a class makes the template.
+    /// Checks that the template ends a text with this token, if one is named, for classes that make the template.
     ///
     /// # Errors
-    /// When it does not, in words.
+    /// When it does not.
     pub fn check_end(&self, name: Option<&str>) -> Result<(), String> {
         let behind = self.template.iter().flat_map(|template| &template.behind);
         let end = behind.copied().next().and_then(|end| self.name(end));
@@ -389,7 +389,7 @@ impl TokenizerJson {
         }))?)
     }
 
-    /// Whether a token of the vocabulary is no special token, by its own description or by the template.
+    /// Whether a token of the vocabulary is not special, neither by its description nor by the template.
     fn is_text(&self, token: u32) -> bool {
         let added = self.inner.get_added_tokens_decoder();
         let is_special = added.get(&token).is_some_and(|token| token.special);
@@ -399,8 +399,8 @@ impl TokenizerJson {
         self.name(token).is_some() && !is_special && !of_template.any(|&other| other == token)
     }
 
-    /// Checks that the special tokens are those of a model, and that a text ends in its `<eos>`, or in that and a
-    /// language; the vocabulary's size is given.
+    /// Checks that the special tokens match a model's, and that a text ends in its `<eos>`, optionally followed by a
+    /// language. `vocab_size` is the tokenizer's.
     pub fn check(
         &self,
         path: &Path,
@@ -413,7 +413,7 @@ impl TokenizerJson {
                 None if self.is_text(expected) => {
                     let found = self.name(expected).unwrap_or_default();
                     return Err(TextError::file(path)(format!(
-                        "token {expected} is `{found}`, which is none of its special tokens (`added_tokens` with \
+                        "token {expected} is `{found}`, which is not a special token (`added_tokens` with \
                          `special`), but the model's `{key}` is {expected}"
                     )));
                 }
@@ -431,11 +431,13 @@ impl TokenizerJson {
             }
         }
         let problem = match &self.template {
-            None => "its template does not have the text once".to_owned(),
+            None => "its template does not contain the text exactly once".to_owned(),
             Some(Template { before, behind }) => {
                 let unknown = before.iter().find(|&&token| token as usize >= vocab_size);
                 match (unknown, &behind[..]) {
-                    (Some(token), _) => format!("its template has token {token}, which it lacks"),
+                    (Some(token), _) => {
+                        format!("its template has token {token}, which is not in its vocabulary")
+                    }
                     (None, []) => return Ok(()),
                     (None, &[end]) if end == special_tokens.eos => return Ok(()),
                     (None, &[end, last]) if end == special_tokens.eos && self.is_language(last) => {

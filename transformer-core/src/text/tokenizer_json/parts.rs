@@ -1,4 +1,4 @@
-//! The parts of a `tokenizer.json` that change a text, and how much longer they can make it.
+//! The parts of a `tokenizer.json` that change a text, and how much they can lengthen it.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 
 use crate::text::sentence_piece::CharacterMap;
 
-/// A section of the file: the place of a part, or of a list of parts.
+/// A section of the file, with one part or a list of parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section {
     pub name: &'static str,
-    /// The key of the list that a part of the type `Sequence` has.
+    /// The key of the list in a part of type `Sequence`.
     list: &'static str,
-    /// The types that the crate reads by their names.
+    /// The types that the crate identifies by name.
     types: &'static [&'static str],
-    /// A type that the crate recognises by its keys alone, and all of its keys. With others, it would be another.
+    /// A type that the crate identifies by its keys alone, and all of its keys. With others, it would be another type.
     by_keys: Option<(&'static str, &'static [&'static str])>,
 }
 
@@ -83,11 +83,11 @@ pub(crate) const DECODER: Section = Section {
 };
 
 impl Section {
-    /// The parts, in their order; those of lists in place of the lists.
+    /// The parts in order, with lists flattened.
     ///
     /// # Errors
-    /// When one has no type that is known. The crate would guess the type from the part's keys, and checks by type
-    /// would not apply.
+    /// When one has an unknown type. The crate would guess the type from the part's keys, and checks by type would not
+    /// apply.
     pub fn parts(self, json: &Value) -> Result<Vec<&Value>, String> {
         let mut parts = Vec::new();
         if !json.is_null() {
@@ -110,7 +110,7 @@ impl Section {
         };
         if !self.types.contains(&name) && !self.by_keys.is_some_and(is_by_keys) {
             return Err(format!(
-                "its {} has a part of no known type: {}",
+                "its {} has a part of unknown type: {}",
                 self.name,
                 shortened(json)
             ));
@@ -130,12 +130,12 @@ pub(crate) fn shortened(json: &Value) -> String {
     }
 }
 
-/// The factor by which parts can multiply the length of a text.
+/// The largest factor by which parts can lengthen a text.
 pub(crate) fn growth(parts: &[&Value]) -> f64 {
     parts.iter().copied().map(growth_of).product()
 }
 
-/// The factor of one part, from any of the sections.
+/// The factor of one part, from any section.
 fn growth_of(part: &Value) -> f64 {
     let len = |key: &str| part[key].as_str().map_or(0, str::len) as f64;
     match part["type"].as_str().unwrap_or_default() {
@@ -169,8 +169,7 @@ fn growth_of(part: &Value) -> f64 {
     }
 }
 
-/// The memory that the compiled regular expression of a part may take, in bytes of pattern: those of its text, times
-/// its repetitions.
+/// A measure of the memory for a part's compiled regular expression: the bytes of its pattern times its repetitions.
 pub(crate) fn pattern_cost(part: &Value) -> usize {
     part["pattern"]["Regex"].as_str().map_or(0, |pattern| {
         // The fixed cost of a pattern, however short.
@@ -179,7 +178,7 @@ pub(crate) fn pattern_cost(part: &Value) -> usize {
     })
 }
 
-/// The product of the numbers by which parts of a regular expression are repeated, as in `\d{1,3}`.
+/// The product of the repetition counts in a regular expression, as in `\d{1,3}`.
 fn repetitions(pattern: &str) -> usize {
     let mut product = 1_usize;
     let mut rest = pattern;
@@ -208,7 +207,7 @@ fn repetitions(pattern: &str) -> usize {
     product
 }
 
-/// JSON in which no key is there twice. Which of the two counts would depend on who reads it.
+/// JSON without duplicate keys: which of two counts would depend on the reader.
 #[derive(Debug, Default)]
 pub(crate) struct UniqueKeys(pub Value);
 
@@ -263,7 +262,7 @@ impl<'de> Visitor<'de> for UniqueKeysVisitor {
         let mut map = Map::new();
         while let Some((key, UniqueKeys(value))) = access.next_entry::<String, _>()? {
             if map.contains_key(&key) {
-                return Err(A::Error::custom(format!("the key `{key}` is there twice")));
+                return Err(A::Error::custom(format!("the key `{key}` is duplicated")));
             }
             map.insert(key, value);
         }
@@ -289,7 +288,7 @@ mod tests {
         assert!(NORMALIZER.parts(&Value::Null).unwrap().is_empty());
     }
 
-    /// Parts that the crate would take for others, or for ones that are checked.
+    /// Parts that the crate would read as others, or as ones that are checked.
     #[test]
     fn parts_without_a_known_type_are_refused() {
         let untyped = json!({"pattern": {"String": ""}, "content": "x"});
@@ -307,7 +306,7 @@ mod tests {
         ] {
             let error = NORMALIZER.parts(&part).unwrap_err();
             assert!(
-                error.starts_with("its normalizer has a part of no known type: "),
+                error.starts_with("its normalizer has a part of unknown type: "),
                 "{error}"
             );
         }
@@ -345,7 +344,7 @@ mod tests {
         assert_eq!(read(text).unwrap().0, expected);
         let error = read(r#"{"a": [{"b": 1, "b": 2}]}"#).unwrap_err();
         assert!(
-            error.to_string().starts_with("the key `b` is there twice"),
+            error.to_string().starts_with("the key `b` is duplicated"),
             "{error}"
         );
     }

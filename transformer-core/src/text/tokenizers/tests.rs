@@ -9,14 +9,14 @@ use crate::formats::names::{ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE};
 use crate::text::sentence_piece::tests::Model;
 use crate::text::tokenizer::tests::words;
 
-/// The tokens of the smallest models of Marian's: `</s>`, `<unk>`, pieces, languages, `<pad>`.
+/// The tokens of a minimal Marian model: `</s>`, `<unk>`, pieces, languages, `<pad>`.
 fn vocabulary() -> Value {
     json!({
         "</s>": 0, "<unk>": 1, "▁": 2, "▁a": 3, "b": 4, "▁c": 5, ">>fra<<": 6, ">>deu<<": 7, "<pad>": 8
     })
 }
 
-/// A vocabulary of the target alone.
+/// A vocabulary of the target only.
 const OF_TARGET: &str = r#"{"▁c": 0, "b": 1, "<unk>": 2, "</s>": 3, "<pad>": 4}"#;
 
 fn source() -> Vec<u8> {
@@ -95,20 +95,20 @@ fn tokenizers_are_checked_against_the_vocabularies_of_a_model() {
         let checked = tokenizers.check(sizes, special, "model");
         checked.err().map(|error| error.to_string())
     };
-    // Five tokens, and six.
+    // Five and six tokens.
     let (small, large) = (words(&["a"]), words(&["a", "b"]));
     let separate = Tokenizers::separate(small, large.clone());
     assert_eq!(message(&separate, [5, 6], special), None);
     assert_eq!(
         message(&separate, [6, 5], special).unwrap(),
-        "model/target_tokenizer.json: 6 tokens for a model that knows 5"
+        "model/target_tokenizer.json: 6 tokens, but the model's vocabulary has 5"
     );
-    // One for both, as a language model has it, must fit both.
+    // A shared one, as in a language model, must fit both.
     let shared = Tokenizers::shared(large);
     assert_eq!(message(&shared, [6, 6], special), None);
     assert_eq!(
         message(&shared, [7, 5], special).unwrap(),
-        "model/tokenizer.json: 6 tokens for a model that knows 5"
+        "model/tokenizer.json: 6 tokens, but the model's vocabulary has 5"
     );
     let other = SpecialTokens { eos: 4, ..special };
     assert_eq!(
@@ -128,7 +128,7 @@ fn tokenizers_are_checked_against_the_vocabularies_of_a_model() {
     assert_eq!(message(&of_marian, [9, 9], special), None);
     assert_eq!(
         message(&of_marian, [9, 8], special).unwrap(),
-        "model/vocab.json: 9 tokens for a model that knows 8"
+        "model/vocab.json: 9 tokens, but the model's vocabulary has 8"
     );
     let other = SpecialTokens { eos: 1, ..special };
     assert_eq!(
@@ -149,10 +149,10 @@ fn pieces_have_the_ids_of_the_vocabulary() {
     let tokenizers = Tokenizers::load(marian(&[])).unwrap();
     let source = |text| tokenizers.encode_source(text).unwrap();
     assert_eq!(source("ab a"), [3, 4, 3]);
-    // The model knows `x`, but not the vocabulary; neither knows `c`.
+    // `x` is in the model but not in the vocabulary; `c` is in neither.
     assert_eq!(source("x c"), [2, 1, 2, 1]);
     assert!(source("").is_empty());
-    // A language at the beginning is one token, whether there is one or not.
+    // A language at the beginning is one token, known or not.
     assert_eq!(source(">>fra<< ab"), [6, 3, 4]);
     assert_eq!(source(">>xyz<<a"), [1, 3]);
     // Text that spells a special token is text.
@@ -170,7 +170,7 @@ fn tokens_are_joined_by_the_rules_of_the_target() {
     let target = |tokens: &[u32]| tokenizers.target().decode(tokens).unwrap();
     assert_eq!(target(&[5, 4, 2, 4, 0]), "cb b");
     assert_eq!(target(&[8, 2, 5, 1, 4, 0]), "cb");
-    // `▁a` is no piece of the target's model.
+    // `▁a` is not a piece of the target's model.
     assert_eq!(target(&[3, 3, 5]), "a a c");
     assert_eq!(target(&[5, 6]), "c>>fra<<");
     assert_eq!(target(&[]), "");
@@ -220,7 +220,7 @@ fn a_target_may_have_a_vocabulary_of_its_own() {
     let error = tokenizers.check([9, 4], special, "model").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "model/target_vocab.json: 5 tokens for a model that knows 4"
+        "model/target_vocab.json: 5 tokens, but the model's vocabulary has 4"
     );
     // Without the key, Hugging Face's class does not read the file.
     let error = Tokenizers::load(marian(&[of_target]))
@@ -244,7 +244,7 @@ fn a_target_may_have_a_vocabulary_of_its_own() {
     );
 }
 
-/// The settings that are not those of every model of a class.
+/// Settings that differ from those of every model of a class.
 #[test]
 fn settings_that_are_not_supported_are_refused_by_file_key_and_value() {
     let error = |file: &str, content: &str| {
@@ -297,17 +297,17 @@ fn settings_that_are_not_supported_are_refused_by_file_key_and_value() {
         (
             TOKENIZER_SETTINGS_FILE,
             r#"{"fast_tokenizer_files": ["tokenizer.4.0.json"]}"#,
-            r#"`fast_tokenizer_files` is ["tokenizer.4.0.json"], not a list of tokenizer.json alone"#,
+            r#"`fast_tokenizer_files` is ["tokenizer.4.0.json"], not a list with only tokenizer.json"#,
         ),
         (
             TOKENIZER_SETTINGS_FILE,
             r#"{"added_tokens_decoder": {"a": {"content": "x"}}}"#,
-            r#"`added_tokens_decoder` is {"content":"x"}, not tokens by their ids"#,
+            r#"`added_tokens_decoder` is {"content":"x"}, not a token keyed by its id"#,
         ),
         (
             ADDED_TOKENS_FILE,
             r#"{"<x>": -1}"#,
-            "`<x>` is -1, not the id of a token",
+            "`<x>` is -1, not a token id",
         ),
         (
             ADDED_TOKENS_FILE,
@@ -327,7 +327,7 @@ fn settings_that_are_not_supported_are_refused_by_file_key_and_value() {
     ] {
         assert_eq!(error(file, content), format!("{file}: {expected}"));
     }
-    // A path of another machine to a file of the same name.
+    // A path from another machine to a file of the same name.
     let path = br#"{"source_spm": "/models/source.spm", "vocab": null}"#;
     Tokenizers::load(marian(&[(TOKENIZER_SETTINGS_FILE, path)])).unwrap();
 
@@ -357,7 +357,7 @@ fn damaged_files_of_marian_are_named() {
     };
     assert_eq!(
         of_vocabulary(&|vocabulary| vocabulary["b"] = json!(12)),
-        "vocab.json: `b` is token 12; the ids of its tokens are not 0 to 8"
+        "vocab.json: `b` is token 12; ids must be contiguous, here from 0 to 8"
     );
     let found = of_vocabulary(&|vocabulary| vocabulary["b"] = json!(5));
     assert!(found.ends_with(" are both token 5"), "{found}");
@@ -372,7 +372,7 @@ fn damaged_files_of_marian_are_named() {
     let twice = br#"{"a": 0, "a": 1}"#;
     assert_eq!(
         error(VOCABULARY_FILE, twice),
-        "vocab.json: the token `a` is there twice"
+        "vocab.json: the token `a` is duplicated"
     );
     assert_eq!(
         error(VOCABULARY_FILE, br#"[["a", 0.0]]"#),
@@ -414,7 +414,7 @@ fn a_language_of_marians_is_put_before_sources_and_saved() {
     let french = plain.clone().with_languages(None, Some("fra")).unwrap();
     for tokenizers in [&french, &Tokenizers::load(saved(&french)).unwrap()] {
         assert_eq!(tokenizers.encode_source("ab").unwrap(), [6, 3, 4]);
-        // A text may have its own.
+        // A text may have its own language.
         assert_eq!(tokenizers.encode_source(">>deu<< ab").unwrap(), [7, 3, 4]);
         assert_eq!(tokenizers.encode_target("c").unwrap(), [5]);
         assert_eq!(tokenizers.target_first(), None);
@@ -432,11 +432,11 @@ fn a_language_of_marians_is_put_before_sources_and_saved() {
     );
     assert_eq!(
         error(Some("eng"), None),
-        "the source's language `eng` has no token: this model has tokens for the target's only"
+        "no token for the source language `eng`: this model has tokens for target languages only"
     );
 }
 
-/// A tokenizer of words with languages, and a template that puts these tokens around a text.
+/// A tokenizer of words with languages, and a template with these tokens around a text.
 fn with_template(before: &[&str], behind: &[&str]) -> Value {
     let names = [
         "<s>", "<pad>", "</s>", "<unk>", "eng_Latn", "fra_Latn", "deu_Latn", "a", "b",
@@ -488,7 +488,7 @@ const SPECIAL: SpecialTokens = SpecialTokens {
     eos: 2,
 };
 
-/// As GPT-2's, whose only special token is the last: its first ones are `!`, `"` and `#`.
+/// Like GPT-2's, whose only special token is the last: the first ones are `!`, `"` and `#`.
 #[test]
 fn text_is_no_special_token() {
     let mut file = json!({
@@ -509,7 +509,7 @@ fn text_is_no_special_token() {
     };
     let refused = |id, text| {
         Err(format!(
-            "model/tokenizer.json: token {id} is `{text}`, which is none of its special tokens (`added_tokens` with \
+            "model/tokenizer.json: token {id} is `{text}`, which is not a special token (`added_tokens` with \
              `special`), but the model's `pad_id` is {id}"
         ))
     };
@@ -528,7 +528,7 @@ fn text_is_no_special_token() {
 
 #[test]
 fn tokens_before_a_text_are_first_in_source_and_target() {
-    // As BART's: it has no language.
+    // Like BART's, which has no language.
     let tokenizers = load_json(&with_template(&["<s>"], &["</s>"]), &[]).unwrap();
     tokenizers.check([9, 9], SPECIAL, "model").unwrap();
     assert_eq!(tokenizers.encode_source("a b").unwrap(), [0, 7, 8]);
@@ -550,9 +550,8 @@ fn languages_are_chosen_and_saved() {
     let tokenizers = load_json(&file, &[]).unwrap();
     tokenizers.check([9, 9], SPECIAL, "model").unwrap();
     assert_eq!(tokenizers.encode_source("a").unwrap(), [4, 7]);
-    // A template has the language of sources only.
-    let expected =
-        "the target's language is not chosen; the tokenizer has eng_Latn, fra_Latn, deu_Latn";
+    // A template only has the language of sources.
+    let expected = "no target language is chosen; the tokenizer has eng_Latn, fra_Latn, deu_Latn";
     let error = tokenizers.encode_target("a").unwrap_err();
     assert_eq!(error.to_string(), expected);
     let error = tokenizers.check_target_language().unwrap_err();
@@ -594,7 +593,7 @@ fn languages_are_chosen_and_saved() {
     let error = words.with_languages(None, Some("fra")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no token for the language `fra`; the tokenizer has none for any language"
+        "no token for the language `fra`; the tokenizer has no language tokens"
     );
 }
 
@@ -624,12 +623,12 @@ fn a_language_that_the_decoder_starts_with_is_not_put_first_again() {
         let error = tokenizers.with_languages(None, Some("deu")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the model's decoder starts with `fra_Latn` (`decoder_start_token_id`), so that targets cannot be in `deu_Latn`"
+            "the model's decoder starts with `fra_Latn` (`decoder_start_token_id`), so targets cannot be in `deu_Latn`"
         );
     }
 }
 
-/// As Hugging Face's classes change the settings in a tokenizer's file.
+/// As Hugging Face's classes override the settings in a tokenizer's file.
 #[test]
 fn the_settings_of_a_directory_decide() {
     let load = |before: &[&str], settings: &str| {
@@ -682,7 +681,7 @@ fn the_forced_first_token_of_a_directory_is_the_language_of_its_targets() {
         load_json(&with_template(&["eng_Latn"], &["</s>"]), &more).unwrap()
     };
     let french = forced(5);
-    // It decides, whatever was chosen before the tokenizers were saved.
+    // It overrides what was chosen before the tokenizers were saved.
     let german = french.clone().with_languages(None, Some("deu")).unwrap();
     let german = saved(&german);
     let options = json!({"forced_bos_token_id": 5}).to_string();
@@ -694,7 +693,7 @@ fn the_forced_first_token_of_a_directory_is_the_language_of_its_targets() {
     assert_eq!(french.target_first(), Some(5));
     assert_eq!(french.encode_target("a").unwrap(), [5, 7]);
     assert_eq!(french.encode_source("a").unwrap(), [4, 7]);
-    // `<s>` is no language.
+    // `<s>` is not a language.
     forced(0).encode_target("a").unwrap_err();
 }
 
@@ -724,7 +723,7 @@ fn a_template_ends_in_the_end_of_the_model() {
     let error = tokenizers.check([9, 9], SPECIAL, "model").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "model/tokenizer.json: its template does not have the text once"
+        "model/tokenizer.json: its template does not contain the text exactly once"
     );
 }
 
@@ -744,7 +743,7 @@ fn nllbs_language_is_first_as_in_its_class() {
     assert_eq!(again.encode_source("a").unwrap(), [6, 7]);
 }
 
-/// As the first mBART and NLLB's legacy behaviour have it.
+/// As in the first mBART and in NLLB's legacy behaviour.
 #[test]
 fn a_language_may_end_sources() {
     let last = with_template(&[], &["</s>", "eng_Latn"]);
@@ -772,11 +771,11 @@ fn a_language_may_end_sources() {
         let again = Tokenizers::load(saved(&chosen)).unwrap();
         for tokenizers in [chosen, again] {
             assert_eq!(tokenizers.encode_source("a").unwrap(), [7, 2, 6]);
-            // The decoder starts with no language: it is forced, as Hugging Face's pipeline does.
+            // The decoder does not start with a language: it is forced, as in Hugging Face's pipeline.
             assert_eq!(tokenizers.encode_target("a").unwrap(), [5, 7]);
         }
     }
-    // The decoder starts with the target's.
+    // The decoder starts with the target's language.
     let start = json!({"decoder_start_token_id": 5}).to_string();
     let more = [("generation_config.json", start.as_bytes())];
     let tokenizers = load_json(&last, &more).unwrap();
@@ -785,8 +784,8 @@ fn a_language_may_end_sources() {
     assert_eq!(tokenizers.target_first(), None);
 }
 
-/// A unigram model that has its special tokens among its pieces, as NLLB's, finds them in text without their
-/// being marked as special.
+/// A unigram model with special tokens among its pieces, like NLLB's, finds them in text even if they are not marked as
+/// special.
 #[test]
 fn text_that_spells_a_special_token_of_a_unigram_model_is_text() {
     let mut file = with_template(&["eng_Latn"], &["</s>"]);
@@ -824,7 +823,7 @@ fn tokenizers_of_two_formats_are_not_saved_as_one() {
     let mixed = Tokenizers::separate(of_marian.source().clone(), words(&["a"]));
     let directory = tempfile::tempdir().unwrap();
     let error = mixed.save(&directory).unwrap_err().to_string();
-    let expected = "tokenizer: Marian's files and Hugging Face's do not go together";
+    let expected = "tokenizer: Marian's files and Hugging Face's cannot be combined";
     assert_eq!(error, expected);
     assert_eq!(files_of(&directory), []);
     assert!(of_marian.source().to_json().is_err());
@@ -906,10 +905,10 @@ fn m2m100s_files_and_languages_are_saved() {
     };
     assert_eq!(language(&german, true), "__de__");
     let error = german.encode_target("It is.").unwrap_err().to_string();
-    let expected = "the target's language is not chosen; the tokenizer has __af__, __am__,";
+    let expected = "no target language is chosen; the tokenizer has __af__, __am__,";
     assert!(error.starts_with(expected), "{error}");
 
-    // Without a file of settings, too.
+    // Also without a settings file.
     fs::remove_file(directory.path().join(TOKENIZER_SETTINGS_FILE)).unwrap();
     let english = Tokenizers::load(&directory).unwrap();
     assert_eq!(language(&english, true), "__en__");
@@ -963,7 +962,7 @@ fn damaged_files_of_m2m100_are_named() {
     let problem = tokenizers.check([400, 400], SPECIAL, "model").unwrap_err();
     assert_eq!(
         problem.to_string(),
-        "model/vocab.json: 496 tokens for a model that knows 400"
+        "model/vocab.json: 496 tokens, but the model's vocabulary has 400"
     );
 }
 
@@ -1043,13 +1042,13 @@ fn load_case(case: &Value) -> Result<Tokenizers, TextError> {
         fs::write(path, text.replace(before, after.as_str().unwrap())).unwrap();
     }
     let loaded = Tokenizers::load(&directory)?;
-    // What is saved is read as the same.
+    // Saved tokenizers are read back unchanged.
     let again = Tokenizers::load(saved(&loaded))?;
     assert!(again.to_bytes()? == loaded.to_bytes()?, "{case}");
     Ok(again)
 }
 
-/// For each key of `tokenizer_config.json`, absent, null, and at odds with another file.
+/// For each key of `tokenizer_config.json`: absent, null, and in conflict with another file.
 #[test]
 fn the_files_of_a_tokenizer_decide_as_in_hugging_faces_classes() {
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");

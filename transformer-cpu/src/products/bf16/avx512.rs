@@ -1,4 +1,5 @@
-//! Products by AVX512-BF16: one instruction adds two products to the sum of each of sixteen columns.
+//! bf16 matrix multiplication with AVX512-BF16: one instruction adds two products to the sum of each of sixteen
+//! columns.
 
 use std::arch::x86_64::*;
 use std::mem::{MaybeUninit, transmute};
@@ -7,25 +8,25 @@ use super::panels::{Pair, Rows, columns};
 use crate::products::matrix::Matrix;
 use crate::simd::arch;
 
-/// Rows of a tile. 24 registers hold its sums, two a panel's columns, and one a row's pair.
+/// Rows per tile. Its sums take 24 registers, a panel's columns two, and a row's pair one.
 pub const ROWS: usize = 12;
 
-/// Columns of a tile: two registers.
+/// Columns per tile: two registers.
 const COLUMNS: usize = 32;
 
 /// The sums of a tile.
 type Sums = [[__m512; 2]; ROWS];
 
-/// Pairs of a panel's terms that are multiplied with several tiles, one after another: 32 KiB, which stay in the
-/// processor's first cache, or near it.
+/// Pairs of a panel's terms that are multiplied with several tiles in succession: 32 KiB, which stay in or near
+/// the first-level cache.
 const BLOCK: usize = 256;
 
-/// A value is the proof that the processor has the instructions.
+/// Proof that the processor has the instructions.
 #[derive(Clone, Copy)]
 pub struct Dot(());
 
 impl Dot {
-    /// `None` where the processor does not have them, or `TRANSFORMER_SIMD` names older ones.
+    /// `None` if the processor does not have them, or `TRANSFORMER_SIMD` selects older ones.
     pub fn new() -> Option<Self> {
         let has_all = matches!(arch(), pulp::Arch::V4(_))
             && is_x86_feature_detected!("avx512f")
@@ -33,7 +34,7 @@ impl Dot {
         has_all.then_some(Self(()))
     }
 
-    /// Writes the rows of a product from `first` on: all numbers of `out`.
+    /// Writes all of `out`: the rows of the result starting at `first`.
     pub fn multiply(self, factors: &Factors, first: usize, out: &mut [MaybeUninit<f32>]) {
         #[allow(unsafe_code, reason = "the processor's instructions, by std::arch")]
         // SAFETY: a value of this type proves that the processor has the instructions.
@@ -43,19 +44,19 @@ impl Dot {
     }
 }
 
-/// Both factors of a product, rounded and laid out for these instructions.
+/// Both operands, rounded and laid out for these instructions.
 pub struct Factors {
-    /// Pairs of a sum's terms.
+    /// Pairs of terms per sum.
     pairs: usize,
     rows: Rows<ROWS>,
     /// `[panel, pair, COLUMNS]`
     panels: Vec<[Pair; COLUMNS]>,
-    /// Columns of the product.
+    /// Columns of the result.
     width: usize,
 }
 
 impl Factors {
-    /// The factors of matrices that are not empty.
+    /// Prepares matrices that are not empty.
     pub fn new(x: Matrix<'_>, other: Matrix<'_>, is_large: bool) -> Self {
         Self {
             pairs: x.columns.div_ceil(2),
@@ -65,7 +66,7 @@ impl Factors {
         }
     }
 
-    /// Writes the rows from `first` on.
+    /// Writes the rows starting at `first`.
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn multiply(&self, first: usize, out: &mut [MaybeUninit<f32>]) {
         let zeros = [[_mm512_setzero_ps(); 2]; ROWS];
@@ -87,8 +88,8 @@ impl Factors {
         }
     }
 
-    /// Adds to each sum the products of its row's pairs with its column's, in their order: of the rows from `row`
-    /// on, the pairs from `pair` on.
+    /// Adds to each sum the products of its row's and its column's pairs, in order: of the rows starting at `row`
+    /// and the pairs starting at `pair`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn add(&self, row: usize, pair: usize, columns: &[[Pair; COLUMNS]], sums: Sums) -> Sums {
@@ -119,7 +120,7 @@ impl Factors {
         sums
     }
 
-    /// Writes a tile whose columns begin at `first`, as far as there are rows and columns.
+    /// Writes a tile whose columns begin at `first`, up to the last row and column.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn write(&self, sums: Sums, first: usize, out: &mut [MaybeUninit<f32>]) {
@@ -144,7 +145,7 @@ fn halves(columns: [Pair; COLUMNS]) -> [__m512bh; 2] {
 
 #[inline(always)]
 fn bf16(pairs: __m512i) -> __m512bh {
-    #[allow(unsafe_code, reason = "a vector of integers is one of bf16")]
+    #[allow(unsafe_code, reason = "a vector of integers is reinterpreted as bf16")]
     // SAFETY: both types are 64 bytes, and every bit pattern is a value of each.
     unsafe {
         transmute(pairs)

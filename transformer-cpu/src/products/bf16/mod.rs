@@ -1,10 +1,10 @@
-//! Products of factors that are rounded to bf16, with sums in single precision.
+//! Matrix multiplication of operands rounded to bf16, with sums in single precision.
 //!
-//! | file | has |
+//! | file | contents |
 //! |---|---|
-//! | here | the product, by tiles where the processor has instructions for them |
-//! | `panels` | the factors, rounded and laid out for tiles |
-//! | `tiles` | the product of such factors, in tasks |
+//! | here | the multiplication, by tiles if the processor has instructions for them |
+//! | `panels` | the operands, rounded and laid out for tiles |
+//! | `tiles` | the multiplication of such operands, in tasks |
 //! | `avx512` | the tiles |
 
 #[cfg(target_arch = "x86_64")]
@@ -16,8 +16,8 @@ mod tiles;
 pub use self::panels::rounded;
 use crate::products::matrix::Matrix;
 
-/// `x · other` of factors that are rounded to bf16, where this processor multiplies them faster than in single
-/// precision. Factors and sums that are smaller than the smallest normal number are zero.
+/// Multiplies operands rounded to bf16, if this processor does so faster than in single precision. Inputs and sums
+/// below the smallest normal number become zero.
 ///
 /// # Panics
 /// When the sizes do not agree.
@@ -29,7 +29,7 @@ pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Option<Vec<f32>> {
     product
 }
 
-/// Whether this processor has instructions by which products of bf16 are faster than in single precision.
+/// Whether this processor multiplies bf16 faster than single precision.
 pub fn multiplies_bf16_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     let is_fast = tiles::fast_dot().is_some();
@@ -47,7 +47,7 @@ mod tests {
 
     type Product<'a> = &'a (dyn Fn(Matrix<'_>, Matrix<'_>) -> Vec<f32> + Sync);
 
-    /// Tests the product by AVX512-BF16, where this processor has it and `TRANSFORMER_SIMD` allows it, and the product
+    /// Tests the multiplication with AVX512-BF16, if this processor has it and `TRANSFORMER_SIMD` allows it, and
     /// without it.
     fn on_each(test: impl Fn(Product<'_>)) {
         test(&|x, other| product(x, other, Bf16));
@@ -61,8 +61,8 @@ mod tests {
         }
     }
 
-    /// Small whole numbers are themselves in bf16, and so are their sums here in f32. Every view is surrounded by NaN,
-    /// which any result that reads it becomes, too.
+    /// Small integers are exact in bf16, and so are their sums here in f32. Every view is surrounded by NaN, which
+    /// would propagate to any result that reads it.
     #[test]
     fn products_of_numbers_that_need_no_rounding_are_exact() {
         on_each(|product| {
@@ -83,13 +83,13 @@ mod tests {
         });
     }
 
-    /// Numbers from -1 to 1 that bf16 does not have.
+    /// Values from -1 to 1 that bf16 cannot represent.
     fn numbers(count: usize, seed: usize) -> Vec<f32> {
         let number = |at: usize| ((at + seed) * 7919 % 1013) as f32 / 506.0 - 1.0;
         (0..count).map(number).collect()
     }
 
-    /// Each factor is off by 1/256 of itself at most, and the sum by its roundings.
+    /// Each operand is off by at most 1/256 of itself, and the sum by its roundings.
     #[test]
     fn a_product_is_off_by_the_roundings_of_its_factors() {
         on_each(|product| {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "inner sizes of a product")]
+    #[should_panic(expected = "inner dimensions of the matrices")]
     fn sizes_that_do_not_agree_are_refused() {
         let x = Matrix::new(&[0.0; 6], 3, 2, 2);
         product(x, x, Bf16);

@@ -1,4 +1,4 @@
-//! Factors, rounded to bf16 and laid out for tiles.
+//! Operands, rounded to bf16 and laid out for tiles.
 
 use rayon::prelude::*;
 
@@ -7,10 +7,10 @@ use crate::products::matrix::Matrix;
 use crate::simd::vectorised;
 use crate::sizes::count;
 
-/// The factors of two neighbouring terms of a sum, in bf16: the first in the lower half.
+/// The operands of two neighbouring terms of a sum, in bf16: the first in the lower half.
 pub type Pair = u32;
 
-/// The number in bf16, in the upper half: rounded to nearest, ties to even.
+/// The value in bf16, in the upper half: rounded to nearest, ties to even.
 #[inline(always)]
 fn to_bf16(x: f32) -> u32 {
     let bits = x.to_bits();
@@ -26,7 +26,7 @@ fn pair(first: f32, second: f32) -> Pair {
     to_bf16(first) >> 16 | to_bf16(second) & 0xffff_0000
 }
 
-/// The numbers as bf16 has them.
+/// The values rounded to bf16.
 pub fn rounded(values: &[f32]) -> Vec<f32> {
     let mut out = values.to_vec();
     vectorised!({
@@ -62,14 +62,14 @@ pub fn columns<const WIDTH: usize>(matrix: Matrix<'_>, is_large: bool) -> Vec<[P
 /// The pairs of a matrix's rows, padded with zeros to a multiple of `HEIGHT` rows.
 pub struct Rows<const HEIGHT: usize> {
     pub pairs: Vec<Pair>,
-    /// From a row to the next one.
+    /// Distance from a row to the next.
     pub row_stride: usize,
-    /// From a pair of a row to the next one.
+    /// Distance from a pair of a row to the next.
     pub pair_stride: usize,
 }
 
 impl<const HEIGHT: usize> Rows<HEIGHT> {
-    /// The pairs of a matrix, in the order of its memory: the pairs of a row side by side, or the rows of a pair.
+    /// The pairs of a matrix, in its memory order: the pairs of a row, or the rows of a pair, are adjacent.
     pub fn new(matrix: Matrix<'_>, is_large: bool) -> Self {
         let pairs = matrix.columns.div_ceil(2);
         let height = matrix.rows.next_multiple_of(HEIGHT);
@@ -134,8 +134,8 @@ fn write_pairs(row: &[f32], out: &mut [Pair]) {
 /// Writes a panel whose columns are these rows.
 #[inline(always)]
 fn write_rows<const WIDTH: usize>(rows: Matrix<'_>, panel: &mut [[Pair; WIDTH]]) {
-    // Pairs of a row that are written at a time, so that the lines they are scattered over stay in the first-level
-    // cache.
+    // Pairs of a row that are written together, so that the cache lines to which they are scattered stay in the
+    // first-level cache.
     const BLOCK: usize = 32;
     for at in 0..rows.rows {
         let row = rows.row(at);
@@ -150,7 +150,7 @@ fn write_rows<const WIDTH: usize>(rows: Matrix<'_>, panel: &mut [[Pair; WIDTH]])
     }
 }
 
-/// Writes a panel whose columns are those of a matrix from `first` on.
+/// Writes a panel whose columns are those of a matrix, starting at `first`.
 #[inline(always)]
 fn write_columns<const WIDTH: usize>(
     matrix: Matrix<'_>,
@@ -162,7 +162,7 @@ fn write_columns<const WIDTH: usize>(
     }
 }
 
-/// Writes a pair of rows of a matrix, from the column `first` on.
+/// Writes a pair of rows of a matrix, starting at the column `first`.
 #[inline(always)]
 fn write_pair(matrix: Matrix<'_>, at: usize, first: usize, out: &mut [Pair]) {
     let one = &matrix.row(2 * at)[first..];

@@ -1,4 +1,4 @@
-//! Products by tiles: some rows of one factor with 32 columns of the other.
+//! Matrix multiplication by tiles: some rows of one operand with 32 columns of the other.
 
 use std::arch::x86_64::__cpuid;
 use std::mem::MaybeUninit;
@@ -9,13 +9,13 @@ use super::avx512::{Dot, Factors, ROWS};
 use crate::products::matrix::{LARGE, Matrix};
 use crate::sizes::count;
 
-/// Tasks for each thread, where the rows allow it.
+/// Tasks per thread, if there are enough rows.
 const TASKS: usize = 4;
 
-/// Pairs of the rows of one task, which stay in the second cache.
+/// Pairs in the rows of one task, which stay in the second-level cache.
 const TASK_PAIRS: usize = 1 << 16;
 
-/// AVX512-BF16 where it is faster than f32: Intel's processors multiply by it at half the pace of f32.
+/// AVX512-BF16, if it is faster than f32: on Intel processors it has half the speed of f32.
 pub fn fast_dot() -> Option<Dot> {
     let vendor = __cpuid(0);
     let is_intel = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes)
@@ -23,13 +23,13 @@ pub fn fast_dot() -> Option<Dot> {
     Dot::new().filter(|_| !is_intel)
 }
 
-/// The product by these instructions, on all threads where it is large. A sum's terms are added in an order that depends on their number
-/// only, by one thread.
+/// The matrix product by these instructions, on all threads if it is large. Each sum is computed by one thread, in
+/// an order that depends only on its number of terms.
 ///
 /// # Panics
 /// When the sizes do not agree.
 pub fn product(dot: Dot, x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
-    assert_eq!(x.columns, other.rows, "inner sizes of a product");
+    assert_eq!(x.columns, other.rows, "inner dimensions of the matrices");
     let size = count(&[x.rows, other.columns]);
     if size == 0 || x.columns == 0 {
         return vec![0.0; size];
@@ -57,8 +57,8 @@ pub fn product(dot: Dot, x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
     out
 }
 
-/// Tiles in a task: as many as stay in the cache, or fewer where each thread would have too few tasks. No sum
-/// depends on it.
+/// Tiles per task: as many as stay in the cache, or fewer if threads would get too few tasks. Sums do not depend
+/// on it.
 fn tiles_of_task(rows: usize, pairs: usize) -> usize {
     let most = TASK_PAIRS / (ROWS * pairs);
     rows.div_ceil(ROWS)

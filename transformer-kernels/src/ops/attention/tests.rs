@@ -1,4 +1,4 @@
-//! Attention's kernels against the composition.
+//! Attention kernels against the reference implementation.
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Bool, TensorData};
@@ -25,26 +25,26 @@ const HEADS: Heads = Heads {
 const KEYS: usize = 3 * 8;
 const VALUES: usize = 3 * 5;
 
-/// Heads as libtorch's own attention needs them.
+/// Head widths that libtorch's own attention requires.
 const EQUAL_WIDTHS: Heads = Heads {
     n_heads: 3,
     d_k: 8,
     d_v: 8,
 };
 
-/// A probability with which dropout drops nothing, but for which there is a kernel with dropout.
+/// A probability with which dropout drops nothing, but uses the kernel with dropout.
 const NEXT_TO_ZERO: f64 = 1e-12;
 
-/// The kinds of masks.
+/// Kinds of masks.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     None,
     Causal,
     Padding,
     CausalPadding,
-    /// Causality, padding, and a bias of this shape.
+    /// Causality, padding, and a bias with this shape.
     Biased([usize; 4]),
-    /// Keys that are blocked without a structure.
+    /// Blocked keys without structure.
     Blocked([usize; 4]),
 }
 
@@ -226,7 +226,8 @@ fn packed_attention_without_gradients_is_the_composition<I: Kernels>() {
     }
 }
 
-/// Rows that are blocked in every head and sentence, said once, or once for each, under a larger bias.
+/// Rows that are blocked in every head and sentence, given once or once per head and sentence, under a larger
+/// bias.
 fn blocked_rows_are_broadcast<I: Kernels>() {
     fn run<B: AutodiffBackend>(blocked: [usize; 4], attend: Attend<B>) -> Vec<Vec<f64>> {
         let x = tensor::<B, 3>(1, [2, 7, 2 * KEYS + VALUES]);
@@ -262,7 +263,7 @@ fn attend_with<B: Backend>(mask: &Mask<B>) -> AttentionOutput<B> {
     )
 }
 
-/// A kernel counts positions from query to query: one query's mask is not that of all.
+/// Kernels derive positions from the query index, so the mask of one query is not valid for all.
 #[test]
 #[should_panic(expected = "a mask [1, 1, 1, 7] for scores [2, 3, 7, 7]")]
 fn causality_of_other_queries_is_refused() {
@@ -297,7 +298,7 @@ fn keys_of_one_head_are_not_broadcast() {
     scaled_dot_product_attention(query, key.clone(), key, None, 0.0);
 }
 
-/// The composition against the formula: a sum over keys for every query.
+/// The reference implementation against the formula: a sum over keys for every query.
 #[test]
 fn composition_is_the_formula() {
     let (query_len, key_len) = (2, 3);
@@ -325,7 +326,7 @@ fn composition_is_the_formula() {
     }
 }
 
-/// The gradients against differences of outputs with the same seed.
+/// The gradients against finite differences of outputs with the same seed.
 fn backward_drops_the_same<I: Kernels>() {
     let _held = generator();
     type B<I> = Autodiff<I>;
@@ -362,7 +363,7 @@ fn backward_drops_the_same<I: Kernels>() {
     }
 }
 
-/// With dropout of a fixed seed and without dropout, forward and backward.
+/// With dropout from a fixed seed and without dropout, forward and backward.
 fn bf16_is_off_by_its_roundings<I: Kernels>() {
     fn run<I: Kernels>(
         [query_len, key_len]: [usize; 2],
@@ -399,8 +400,8 @@ fn bf16_is_off_by_its_roundings<I: Kernels>() {
         for (part, (exact, found)) in exact.iter().zip(&found).enumerate() {
             let differences = exact.iter().zip(found).map(|(a, b)| a - b);
             let off = norm(&differences.collect::<Vec<_>>()) / norm(exact);
-            // A gradient has passed eight roundings, each by 1/256 at most. As independent errors they come to
-            // 1/150; entries that were dropped otherwise, or a wrong factor, to half and more.
+            // A gradient passes eight roundings, each by at most 1/256. As independent errors they amount to
+            // 1/150; differently dropped entries or a wrong factor, to half and more.
             let expected = match I::BF16_ATTENTION {
                 true => 1e-4..1.0 / 64.0,
                 false => 0.0..1e-6,

@@ -1,4 +1,4 @@
-//! Gradients of attention's packed tensors.
+//! Gradients of the packed tensors of attention.
 
 use burn_tch::{LibTorch, TchTensor};
 use tch::{Kind, Tensor};
@@ -7,9 +7,9 @@ use transformer_cpu::{AttentionParents, Heads, score_scale};
 use super::inputs::{Inputs, split};
 use crate::kernels::Packed;
 
-/// Gradients of queries, keys and values, those that are wanted.
+/// The requested gradients of queries, keys and values.
 pub struct Gradients {
-    /// The gradients of the packed tensors, in f32; the other fields are parts of them.
+    /// The gradients of the packed tensors, in f32; the other fields are views of them.
     rows: [Option<Tensor>; 2],
     query: Option<Tensor>,
     /// `[batch, n_heads, key_len, d_head]` each.
@@ -61,8 +61,8 @@ impl Gradients {
         }
     }
 
-    /// Computes the gradients from that of the output, as a factor, and from the weights, the weights that dropout
-    /// kept and the gradient of these, in f32.
+    /// Computes the gradients, in f32. The arguments are the gradient of the output, as an operand; the weights;
+    /// and, in f32, the weights that dropout kept and their gradient.
     pub fn compute(
         &mut self,
         inputs: &Inputs<'_>,

@@ -1,4 +1,4 @@
-//! Inputs of attention.
+//! The inputs of attention.
 
 use burn_tch::LibTorch;
 use tch::{Device, Kind, Tensor};
@@ -7,8 +7,8 @@ use transformer_cpu::{Heads, LOWEST, count, score_scale};
 use crate::kernels::{MaskTensors, Packed};
 use crate::torch::linear::in_f32;
 
-/// Queries, keys and values, `[batch, n_heads, len, d_head]`, views of the packed tensors, in f32 or bf16; and the
-/// mask.
+/// Queries, keys and values, `[batch, n_heads, len, d_head]`, as views of the packed tensors, in f32 or bf16; and
+/// the mask.
 pub struct Inputs<'a> {
     pub query: Tensor,
     pub key: Tensor,
@@ -41,7 +41,7 @@ impl<'a> Inputs<'a> {
         [batch, n_heads, query_len, key_len]
     }
 
-    /// One for each query, key and head.
+    /// One per query, key and head.
     pub fn count_weights(&self) -> usize {
         count(&self.scores())
     }
@@ -69,7 +69,7 @@ impl<'a> Inputs<'a> {
         let scale = score_scale(self.heads.d_k);
         match self.query.kind() {
             Kind::Float => (&self.query * scale).matmul(&keys),
-            // Scaled queries would be rounded once more.
+            // Scaling the queries would round them once more.
             _ => {
                 let mut products = in_f32(self.query.matmul(&keys));
                 let _ = products.g_mul_scalar_(scale);
@@ -78,12 +78,12 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A tensor in f32 as a factor of products with these.
+    /// An f32 tensor as an operand of matrix multiplication with these.
     pub fn factor(&self, tensor: &Tensor) -> Tensor {
         tensor.to_kind(self.value.kind())
     }
 
-    /// The keys that causality or padding blocks: `[batch or 1, 1, query_len or 1, key_len]`.
+    /// The keys blocked by causality or padding: `[batch or 1, 1, query_len or 1, key_len]`.
     fn blocked(&self) -> Option<Tensor> {
         let mask = self.mask?;
         let padding = mask.padding.as_ref().map(|padding| {
@@ -116,10 +116,10 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Queries whose every key is blocked.
+    /// Queries with only blocked keys.
     fn blocked_rows(&self, blocked: Option<&Tensor>) -> impl Iterator<Item = Tensor> {
         let mask = self.mask;
-        // By causality alone, a query always attends to the first key.
+        // With causality alone, a query always attends to the first key.
         let is_padded = mask.is_some_and(|mask| mask.padding.is_some());
         let by_structure = blocked.filter(|_| is_padded);
         let by_bias = mask.and_then(|mask| mask.blocked_rows.as_ref());
@@ -131,7 +131,8 @@ impl<'a> Inputs<'a> {
     }
 
     /// libtorch's attention: the output, `[batch, n_heads, query_len, d_v]`, in the type of the queries, and the
-    /// logarithms of the sums of exponentials, in f32. It is for CPUs, and for masks by structure that begin with the first query.
+    /// log-sum-exp of the scores, in f32. It supports CPUs, padding masks, and causal masks that begin at the
+    /// first position.
     pub fn flash(&self) -> Option<(Tensor, Tensor)> {
         self.can_flash().then(|| {
             Tensor::internal_scaled_dot_product_flash_attention_for_cpu(
@@ -146,7 +147,8 @@ impl<'a> Inputs<'a> {
         })
     }
 
-    /// Gradients of queries, keys and values, in their type; that of the output is a [factor](Self::factor).
+    /// Gradients of queries, keys and values, in their type, given the gradient of the output as a
+    /// [factor](Self::factor).
     pub fn flash_gradients(
         &self,
         grad: &Tensor,
@@ -183,7 +185,7 @@ impl<'a> Inputs<'a> {
         self.mask.is_some_and(|mask| mask.causal.is_some())
     }
 
-    /// The padding as libtorch's attention reads it: a query whose every key has −∞ has output zero.
+    /// The padding in the form of libtorch's attention: a query with only −∞ keys has output zero.
     fn flash_mask(&self) -> Option<Tensor> {
         let padding = &self.mask?.padding.as_ref()?.tensor;
         let padding = padding.unsqueeze(1).unsqueeze(1);

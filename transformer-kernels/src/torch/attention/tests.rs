@@ -1,4 +1,4 @@
-//! Attention by tiles against attention by all weights.
+//! Tiled attention against attention with all weights.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -41,7 +41,7 @@ fn booleans<const D: usize>(shape: [usize; D], is_blocked: impl Fn(usize) -> boo
         .into_primitive()
 }
 
-/// Without a mask, and with each of its parts.
+/// No mask, and one with each part.
 fn masks() -> Vec<Option<MaskTensors<LibTorch>>> {
     let none = MaskTensors {
         causal: None,
@@ -49,7 +49,7 @@ fn masks() -> Vec<Option<MaskTensors<LibTorch>>> {
         bias: None,
         blocked_rows: None,
     };
-    // The second sentence begins with padding: under causality, its first queries may attend to nothing.
+    // The second sentence begins with padding: under causality, its first queries have only blocked keys.
     let padding = booleans([BATCH, KEYS], |at| {
         [at % KEYS > 9, at % KEYS < 4][at / KEYS]
     });
@@ -128,7 +128,7 @@ fn tiles_are_all_weights() {
     }
 }
 
-/// For given weights the output is linear in the values, so that the product of the output and its gradient
+/// For given weights, the output is linear in the values, so that the dot product of the output and its gradient
 /// equals that of the values and theirs, unless forward and backward pass drop different entries.
 #[test]
 fn the_same_entries_are_dropped_forward_and_backward() {
@@ -159,7 +159,7 @@ fn the_same_entries_are_dropped_forward_and_backward() {
     }
 }
 
-/// In bf16, by all weights and by tiles: as near to f32 as attention's own test has it.
+/// In bf16, with all weights and with tiles: as close to f32 as in attention's own test.
 #[test]
 fn bf16_is_off_by_its_roundings() {
     let _held = generator();

@@ -1,14 +1,14 @@
-//! Items that a thread prepares before they are needed.
+//! Prefetching: items that a background thread prepares before they are needed.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// The items of an iterator in their order, prepared by a thread of its own, up to a number of them ahead.
+/// The items of an iterator in order, prepared by a background thread up to a fixed number of items ahead.
 ///
-/// The thread ends with the iterator, or when this is dropped, which waits for it.
+/// The thread ends with the iterator, or when this is dropped; dropping waits for the thread.
 pub(crate) struct Ahead<T> {
-    /// `None` once it is dropped.
+    /// `None` once dropped.
     items: Option<Receiver<T>>,
     /// `None` once it has ended.
     thread: Option<JoinHandle<()>>,
@@ -36,7 +36,7 @@ impl<T> Iterator for Ahead<T> {
 
     fn next(&mut self) -> Option<T> {
         let item = self.items.as_ref()?.recv().ok();
-        // A panic of the thread is passed on to the one that waits for its items.
+        // A panic of the thread is propagated to the thread that waits for its items.
         if item.is_none()
             && let Some(thread) = self.thread.take()
             && let Err(panic) = thread.join()
@@ -49,7 +49,7 @@ impl<T> Iterator for Ahead<T> {
 
 impl<T> Drop for Ahead<T> {
     fn drop(&mut self) {
-        // The thread ends when nobody receives any more.
+        // The thread ends once the receiver is dropped.
         self.items = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -81,7 +81,7 @@ mod tests {
             counter.fetch_add(1, Ordering::SeqCst);
         });
         let mut items = Ahead::new(endless, 4);
-        // Four wait in the channel, and the thread holds the next.
+        // Four wait in the channel, and the thread holds the fifth.
         let deadline = Instant::now() + Duration::from_secs(60);
         while made.load(Ordering::SeqCst) < 5 && Instant::now() < deadline {
             thread::yield_now();

@@ -1,4 +1,4 @@
-//! Batches by tokens (§5.1): examples of similar length together, up to a number of tokens.
+//! Batches by tokens (§5.1): examples of similar length together, up to a token budget.
 
 use std::ops::Range;
 
@@ -10,80 +10,80 @@ use thiserror::Error;
 use crate::data::batches::source::ExampleSource;
 use crate::data::example::{Example, Lengths};
 
-/// Why examples cannot be put into batches.
+/// Why examples cannot be batched.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// There is nothing to train on.
+    /// There are no examples.
     #[error("no {name} to put into batches")]
     NoExamples {
-        /// The noun for an example.
+        /// What an example is called.
         name: &'static str,
     },
-    /// One example is longer than a whole batch.
-    #[error("{name} {index} has {lengths}, more than the {batch_tokens} of a batch")]
+    /// An example is longer than a whole batch.
+    #[error("{name} {index} has {lengths}, more than the batch limit of {batch_tokens}")]
     TooLong {
-        /// The noun for an example.
+        /// What an example is called.
         name: &'static str,
         /// Position of the example, from 0.
         index: usize,
         /// Lengths of its rows.
         lengths: Lengths,
-        /// The most tokens that a side of a batch may have.
+        /// Maximum tokens per side of a batch.
         batch_tokens: usize,
     },
-    /// A weight is no number of times, or leaves none of its examples in an epoch.
+    /// A weight is not positive and finite, or so small that an epoch has none of its examples.
     #[error(
-        "weight {weight} of {examples} {name}s; it must be positive and finite, and leave one in an epoch"
+        "weight {weight} of {examples} {name}s; it must be positive and finite, and give at least one per epoch"
     )]
     Weight {
-        /// The noun for an example.
+        /// What an example is called.
         name: &'static str,
-        /// Examples of that weight.
+        /// Number of examples with that weight.
         examples: usize,
         /// The weight.
         weight: String,
     },
-    /// An epoch has more examples than can be counted.
+    /// An epoch has too many examples.
     #[error("more than {limit} {name}s in an epoch")]
     TooMany {
-        /// The noun for an example.
+        /// What an example is called.
         name: &'static str,
-        /// The most examples of an epoch.
+        /// Maximum number of examples in an epoch.
         limit: usize,
     },
 }
 
-/// Examples in an epoch, each as often as it stands there, at most: positions are kept in 32 bits.
+/// Maximum number of examples in an epoch, repetitions included: positions are stored in 32 bits.
 const MAX_EXAMPLES: usize = u32::MAX as usize;
 
-/// Groups examples into the batches of an epoch.
+/// Groups the examples of an epoch into batches.
 ///
-/// A batch of examples *e* fills, once padded, at most `batch_tokens` on each side:
+/// A padded batch of examples *e* has at most `batch_tokens` tokens on each side:
 ///
 /// `rows · maxₑ source(e) ≤ batch_tokens` and `rows · maxₑ target(e) ≤ batch_tokens`.
 ///
-/// The paper says "approximately 25000 source tokens and 25000 target tokens"; padding counts here,
-/// as it does in memory.
+/// The paper says "approximately 25000 source tokens and 25000 target tokens"; here padding counts, as it does in
+/// memory.
 ///
-/// It keeps 8 bytes for each example, and each epoch needs 4 more.
+/// It stores 8 bytes per example, and each epoch needs 4 more per example.
 #[derive(Clone, Debug)]
 pub struct BatchSampler {
     /// Lengths of source and target.
     lengths: Vec<[u32; 2]>,
-    /// None of them empty.
+    /// No part is empty.
     parts: Vec<Part>,
     batch_tokens: usize,
     seed: u64,
 }
 
-/// Examples of one weight, and how they stand in an epoch.
+/// Examples of one weight, and how often they occur in an epoch.
 #[derive(Clone, Debug)]
 struct Part {
     positions: Range<u32>,
-    /// How often each of them stands in every epoch.
+    /// How often each of them occurs in every epoch.
     times: usize,
-    /// How many of them, drawn for each epoch, stand there once more.
+    /// How many of them, drawn for each epoch, occur once more.
     drawn: usize,
 }
 
@@ -97,14 +97,14 @@ impl Part {
         }
     }
 
-    /// How many examples of this part an epoch has.
+    /// The number of examples of this part in an epoch.
     fn examples(&self) -> usize {
         self.positions.len() * self.times + self.drawn
     }
 }
 
 impl BatchSampler {
-    /// Prepares batches of `examples`, each once in an epoch, with at most `batch_tokens` padded tokens a side.
+    /// Prepares batches of `examples`, each once per epoch, with at most `batch_tokens` padded tokens per side.
     ///
     /// # Errors
     /// [`BatchError::NoExamples`] without examples, [`BatchError::TooLong`] when one does not fit a
@@ -124,14 +124,14 @@ impl BatchSampler {
         )
     }
 
-    /// Prepares batches of the examples of a source, each as often in an epoch as its weight says. Reads
-    /// lengths, no example.
+    /// Prepares batches of a source's examples, each as often per epoch as its weight says. Reads lengths, but no
+    /// examples.
     ///
     /// # Errors
     /// As [`new`](Self::new), and [`BatchError::Weight`].
     ///
     /// # Panics
-    /// When the source has a weight for examples beyond its last.
+    /// When the source gives a weight to positions beyond its last example.
     pub fn of_source<S: ExampleSource + ?Sized>(
         source: &S,
         batch_tokens: usize,
@@ -160,7 +160,7 @@ impl BatchSampler {
         if count > limit {
             return Err(too_many);
         }
-        // Lengths are kept in 32 bits.
+        // Lengths are stored in 32 bits.
         let longest = batch_tokens.min(u32::MAX as usize);
         let mut lengths = Vec::with_capacity(count);
         for (index, example) in examples.enumerate() {
@@ -179,7 +179,7 @@ impl BatchSampler {
         for (positions, weight) in weights {
             assert!(
                 positions.end <= count,
-                "a weight for {name} {}, of {count}",
+                "a weight for {name} {}, but there are {count}",
                 positions.end
             );
             let examples = positions.len();
@@ -211,11 +211,11 @@ impl BatchSampler {
         })
     }
 
-    /// The batches of an epoch: each example's index as often as its weight says, batches in random order,
-    /// and examples of equal lengths dealt out at random.
+    /// The batches of an epoch: the index of each example as often as its weight says, batches in random order,
+    /// and examples of equal length distributed at random.
     ///
-    /// They depend on the examples' lengths and weights, the budget, the seed and `epoch` only, so that a
-    /// resumed run has the batches of the run that stopped.
+    /// They depend only on the examples' lengths and weights, the budget, the seed and `epoch`, so that a resumed
+    /// run has the same batches.
     pub fn epoch(&self, epoch: usize) -> Vec<Vec<usize>> {
         self.plan(epoch).to_vecs()
     }
@@ -230,7 +230,7 @@ impl BatchSampler {
         self.lengths.len()
     }
 
-    /// [`epoch`](Self::epoch), in less memory.
+    /// [`epoch`](Self::epoch), using less memory.
     pub(crate) fn plan(&self, epoch: usize) -> Plan {
         let mut rng = self.rng(epoch);
         let mut indices = self.entries(&mut rng);
@@ -242,11 +242,11 @@ impl BatchSampler {
 
     /// The number of batches in an epoch.
     pub(crate) fn batches_in(&self, epoch: usize) -> usize {
-        // The order of examples decides which of equal lengths are together, not how many are.
+        // The order decides which examples of equal length share a batch, not how many.
         self.cut(self.entries(&mut self.rng(epoch))).len()
     }
 
-    /// Whether every epoch has the same examples, and with them the same number of batches.
+    /// Whether every epoch has the same examples, and so the same number of batches.
     pub(crate) fn epochs_are_alike(&self) -> bool {
         self.parts.iter().all(|part| part.drawn == 0)
     }
@@ -257,8 +257,7 @@ impl BatchSampler {
         rng
     }
 
-    /// The examples of an epoch, each as often as it stands there. Draws from `rng` only where a weight is
-    /// no whole number.
+    /// The examples of an epoch, with repetitions. Draws from `rng` only where a weight is not an integer.
     fn entries(&self, rng: &mut impl Rng) -> Vec<u32> {
         let counts = self.parts.iter().map(Part::examples);
         let mut entries = Vec::with_capacity(counts.sum());
@@ -275,7 +274,7 @@ impl BatchSampler {
         entries
     }
 
-    /// Sorts by length (stably), and cuts where the next example would exceed the budget.
+    /// Sorts by length (stably), and starts a new batch where the next example would exceed the budget.
     fn cut(&self, mut indices: Vec<u32>) -> Plan {
         indices.sort_by_key(|&index| {
             let [source, target] = self.lengths[index as usize];
@@ -301,9 +300,9 @@ impl BatchSampler {
 
 /// The batches of an epoch.
 pub(crate) struct Plan {
-    /// Positions of examples, batch after batch.
+    /// Positions of the examples, batch by batch.
     indices: Vec<u32>,
-    /// The part of `indices` of each batch.
+    /// The range of `indices` of each batch.
     batches: Vec<Range<usize>>,
 }
 
@@ -340,8 +339,7 @@ mod tests {
         lengths.iter().map(pair).collect()
     }
 
-    /// Short sentences with translations a little longer, as in Tatoeba: 3 to 40 pieces, 9 on
-    /// average.
+    /// Short sentences with slightly longer translations, as in Tatoeba: 3 to 40 pieces, 9 on average.
     fn short_sentences(n: usize) -> Vec<TokenizedPair> {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut lengths = || {
@@ -376,7 +374,7 @@ mod tests {
         }
     }
 
-    /// Share of the padded tokens, both sides together, that are padding.
+    /// Fraction of padding among the padded tokens of both sides.
     fn padding(pairs: &[TokenizedPair], batches: &[Vec<usize>]) -> f64 {
         let padded = |batch: &Vec<usize>| {
             let (src_len, tgt_len) = longest(pairs, batch);
@@ -465,7 +463,7 @@ mod tests {
         let error = BatchSampler::new(&pairs, 20, 0).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "pair 1 has 5 source and 21 target tokens, more than the 20 of a batch"
+            "pair 1 has 5 source and 21 target tokens, more than the batch limit of 20"
         );
     }
 
@@ -475,7 +473,7 @@ mod tests {
         assert_eq!(error, BatchError::NoExamples { name: "pair" });
     }
 
-    /// An epoch as 0.1.0 made it, whose runs are resumed.
+    /// An epoch as computed by 0.1.0, whose runs can be resumed.
     fn epoch_of_0_1_0(
         pairs: &[TokenizedPair],
         batch_tokens: usize,
@@ -507,7 +505,7 @@ mod tests {
         batches
     }
 
-    /// Pairs of which some stand in an epoch more often than others.
+    /// Pairs of which some occur in an epoch more often than others.
     struct Weighted(Vec<TokenizedPair>, Vec<(Range<usize>, f64)>);
 
     impl ExampleSource for Weighted {
@@ -538,7 +536,7 @@ mod tests {
         BatchSampler::of_source(&Weighted(short_sentences(30), weights), 256, 7)
     }
 
-    /// How often each of 30 pairs stands in an epoch.
+    /// How often each of 30 pairs occurs in an epoch.
     fn counts(sampler: &BatchSampler, epoch: usize) -> Vec<usize> {
         let mut counts = vec![0; 30];
         for index in sampler.epoch(epoch).concat() {
@@ -584,7 +582,7 @@ mod tests {
         assert_eq!(drawn(0), drawn(0));
         let epochs: Vec<_> = (0..40).map(drawn).collect();
         assert!(epochs.iter().any(|counts| *counts != epochs[0]));
-        // In the long run each of them is drawn.
+        // Over many epochs, each of them is drawn.
         let often = |index: usize| epochs.iter().map(|counts| counts[index]).sum::<usize>();
         assert!((10..20).all(|index| often(index) > 80));
         assert!((20..30).all(|index| often(index) > 0));

@@ -7,24 +7,24 @@ use std::sync::Arc;
 use crate::data::error::CorpusError;
 use crate::data::example::{Checksum, Example, Lengths};
 
-/// Examples to train on, read by position.
+/// Training examples, read by position.
 ///
-/// A list of examples is one, and so is a [`PairCache`](crate::data::PairCache), which reads them from a file. The
-/// batches of an epoch are planned on the lengths alone, so that the examples themselves are read only when
-/// their update is due, on a thread of their own.
+/// A list of examples is a source, and so is a [`PairCache`](crate::data::PairCache), which reads them from a
+/// file. Batches are planned from the lengths alone, so that a background thread reads each example only when its
+/// update is due.
 ///
 /// ```
 /// use std::borrow::Cow;
 /// use transformer_train::data::{Checksum, CorpusError, Example, ExampleSource, Lengths};
 ///
-/// /// Sequences of a thousand lengths that are made when they are needed.
+/// /// Sequences of 0 to 999 tokens, generated on demand.
 /// struct Counting;
 ///
 /// impl ExampleSource for Counting {
 ///     type Example = Vec<u32>;
 ///
 ///     fn lengths(&self) -> Cow<'_, [Lengths]> {
-///         // With the token that ends a sequence.
+///         // Including the token that ends a sequence.
 ///         (0..1000).map(|index| Lengths { source: 0, target: index + 1 }).collect()
 ///     }
 ///
@@ -45,38 +45,38 @@ pub trait ExampleSource: Send + Sync + 'static {
     /// The type of the examples.
     type Example: Example;
 
-    /// The lengths of every example, in the order of their positions.
+    /// The lengths of all examples, in the order of their positions.
     fn lengths(&self) -> Cow<'_, [Lengths]>;
 
-    /// The example at a position. It may differ from epoch to epoch (BPE dropout), but the same position and
-    /// epoch always give the same example.
+    /// The example at a position. It may differ between epochs (BPE dropout), but the same position and epoch
+    /// always give the same example.
     ///
     /// # Errors
-    /// When the example cannot be read. The run then ends, after the updates before.
+    /// When the example cannot be read. The run then ends after the preceding update.
     ///
     /// # Panics
-    /// When there are fewer examples.
+    /// When `index` is out of range.
     fn get(&self, index: usize, epoch: usize) -> Result<Self::Example, CorpusError>;
 
-    /// Recognises the examples and their weights when a run is resumed.
+    /// Checksum of the examples and their weights, by which a resumed run recognises them.
     fn checksum(&self) -> u32;
 
-    /// How often examples stand in an epoch, by ranges of positions; by default, each once.
+    /// How often examples occur in an epoch, by ranges of positions. By default, each occurs once.
     ///
-    /// With a weight of 2.5, each example of a range stands there twice, and half of them, which each epoch
-    /// draws anew, a third time. Examples in no range are not trained on.
+    /// With a weight of 2.5, each example of a range occurs twice, and half of them, drawn anew for each epoch, a
+    /// third time. Examples outside all ranges are not trained on.
     fn weights(&self) -> Vec<(Range<usize>, f64)> {
         vec![(0..self.lengths().len(), 1.0)]
     }
 
-    /// Positions of the examples that are checked against the model before a run starts; by default, of none.
-    /// Every example is checked when it is read.
+    /// Positions of the examples that are checked against the model before a run starts; by default, none. Every
+    /// example is checked when it is read.
     fn checked_first(&self) -> Vec<usize> {
         Vec::new()
     }
 }
 
-/// Examples in memory, each once in an epoch. All are checked before a run starts.
+/// Examples in memory, each once per epoch. All are checked before a run starts.
 impl<E: Example> ExampleSource for Vec<E> {
     type Example = E;
 
@@ -101,7 +101,7 @@ impl<E: Example> ExampleSource for Vec<E> {
     }
 }
 
-/// A source that is shared.
+/// A shared source.
 impl<S: ExampleSource + ?Sized> ExampleSource for Arc<S> {
     type Example = S::Example;
 
@@ -135,7 +135,7 @@ pub(crate) fn checksum_of<E: Example>(examples: &[E]) -> u32 {
     checksum.sum()
 }
 
-/// The checksum of examples and their weights: that of the examples alone, where every weight is one.
+/// The checksum of examples and their weights; if every weight is 1, of the examples alone.
 #[cfg(feature = "text")]
 pub(crate) fn weighted_checksum(examples: u32, weights: &[(Range<usize>, f64)]) -> u32 {
     if weights.iter().all(|(_, weight)| *weight == 1.0) {

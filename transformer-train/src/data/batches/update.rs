@@ -4,13 +4,13 @@ use crate::data::example::Example;
 
 /// The batches whose gradients make one update.
 ///
-/// They hold examples, not tensors: the model makes the tensors, on the device that computes its part
-/// of the update.
+/// They hold examples, not tensors: the model creates the tensors on the device that computes its part of the
+/// update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Update<E> {
     /// One or more batches of examples.
     pub batches: Vec<Vec<E>>,
-    /// The weight of all examples in the loss of the whole update, of which these batches may be a part.
+    /// Weight of all examples in the loss of the whole update, of which these batches may be a part.
     pub loss_weight: usize,
 }
 
@@ -24,8 +24,7 @@ impl<E: Example> Update<E> {
         }
     }
 
-    /// Deals the batches out to `n` devices. Where there are fewer batches than devices, some get
-    /// none.
+    /// Distributes the batches over `n` devices. With fewer batches than devices, some get none.
     pub(crate) fn deal(self, n: usize) -> Vec<Self> {
         let mut parts: Vec<Self> = (0..n)
             .map(|_| Self {

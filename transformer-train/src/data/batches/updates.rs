@@ -1,4 +1,4 @@
-//! The examples of each update, one update after the other, read ahead of the device.
+//! The examples of each update, in order, prefetched.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,18 +10,17 @@ use crate::data::batches::update::Update;
 use crate::data::error::CorpusError;
 use crate::data::example::Example;
 
-/// Updates that are prepared while the device computes.
+/// Number of updates that are prefetched.
 const UPDATES_AHEAD: usize = 4;
 
-/// Endless updates: epoch after epoch, from any update on, with the batches of one rank.
+/// The updates of one rank, epoch after epoch without end, starting at any update.
 ///
-/// The examples of update `n` are a function of the source, the configuration and `n`, so that a
-/// resumed run continues as the stopped one would have. The last update of an epoch may hold fewer
-/// batches.
+/// The examples of update `n` depend only on the source, the configuration and `n`, so that a resumed run
+/// continues as the stopped one would have. The last update of an epoch may have fewer batches.
 pub(crate) struct UpdateLoader<E: Example> {
     pub source: Arc<dyn ExampleSource<Example = E>>,
     pub sampler: Arc<BatchSampler>,
-    /// Batches of an update, over all ranks.
+    /// Batches per update, over all ranks.
     pub batches_per_update: usize,
     pub first_update: usize,
     /// The rank that computes the batches, out of `ranks`.
@@ -40,12 +39,12 @@ impl<E: Example> Clone for UpdateLoader<E> {
 }
 
 impl<E: Example> UpdateLoader<E> {
-    /// The updates in their order, read by a thread of its own.
+    /// The updates in order, read by a background thread.
     pub fn start(&self) -> Ahead<Result<LoadedUpdate<E>, CorpusError>> {
         Ahead::new(Reading::new(self.clone()), UPDATES_AHEAD)
     }
 
-    /// The epoch of the first update, and the number of its first batch there. Reads no example.
+    /// The epoch of the first update, and the index of its first batch in that epoch. Reads no example.
     fn first_batch(&self) -> (usize, usize) {
         let updates_in = |epoch| (self.sampler.batches_in(epoch)).div_ceil(self.batches_per_update);
         let (epoch, update) = if self.sampler.epochs_are_alike() {
@@ -66,11 +65,11 @@ impl<E: Example> UpdateLoader<E> {
     }
 }
 
-/// An update as it was read: the batches of one rank, which may be none where the last update of an epoch has fewer
+/// The batches of an update that belong to one rank. There may be none if the last update of an epoch has fewer
 /// batches than there are ranks.
 pub(crate) struct LoadedUpdate<E> {
     pub update: Update<E>,
-    /// The positions of its examples, batch after batch.
+    /// The positions of its examples, batch by batch.
     positions: Vec<usize>,
 }
 
@@ -87,7 +86,7 @@ struct Reading<E: Example> {
     loader: UpdateLoader<E>,
     epoch: usize,
     plan: Plan,
-    /// The number of the next batch.
+    /// The index of the next batch.
     at: usize,
 }
 
@@ -102,7 +101,7 @@ impl<E: Example> Reading<E> {
         }
     }
 
-    /// The next update's batches in their epoch; begins a new epoch after the last batch of one.
+    /// The range of the next update's batches in their epoch; starts a new epoch after the last batch of one.
     fn advance(&mut self) -> Range<usize> {
         if self.at == self.plan.len() {
             self.epoch += 1;
@@ -114,8 +113,8 @@ impl<E: Example> Reading<E> {
         start..self.at
     }
 
-    /// Reads the rank's share of an update's batches: every one whose number in the update, modulo the number of
-    /// ranks, is the rank.
+    /// Reads this rank's batches of an update: those whose index in the update, modulo the number of ranks, is the
+    /// rank.
     fn read(&self, batches: Range<usize>) -> Result<LoadedUpdate<E>, CorpusError> {
         let UpdateLoader { rank, ranks, .. } = self.loader;
         let mut positions = Vec::new();

@@ -9,12 +9,12 @@ use crate::data::corpora::corpus::Pair;
 use crate::data::error::CorpusError;
 use crate::data::example::{Checksum, TokenizedPair};
 
-/// How the pieces of a pair are drawn.
+/// Draws the pieces of pairs.
 pub(super) struct PieceDropout {
     tokenizers: Tokenizers,
     dropout: f64,
     seed: u64,
-    /// Most pieces of a source and of a target without dropout.
+    /// Most pieces of any source and of any target, without dropout.
     longest: [usize; 2],
 }
 
@@ -33,7 +33,7 @@ impl PieceDropout {
             seed,
             longest,
         };
-        // A tokenizer that has no merges is noticed before the first pair.
+        // Fails before the first pair if a tokenizer has no merges.
         for tokenizer in [tokenizers.source(), tokenizers.target()] {
             tokenizer
                 .encode_with_dropout("a", dropout, &mut new.rng(0, 0))
@@ -42,8 +42,8 @@ impl PieceDropout {
         Ok(new)
     }
 
-    /// The pieces of a pair in an epoch. A side that would become too long keeps those without dropout, which
-    /// are given.
+    /// The pieces of a pair in an epoch. A side that would become too long keeps the given pieces, which are
+    /// without dropout.
     pub fn draw(
         &self,
         text: &Pair,
@@ -57,7 +57,7 @@ impl PieceDropout {
             ..
         } = self;
         let mut rng = self.rng(index, epoch);
-        // The source's numbers are drawn first.
+        // The random numbers of the source are drawn first.
         let source = tokenizers.encode_source_with_dropout(&text.source, *dropout, &mut rng);
         let target = tokenizers.encode_target_with_dropout(&text.target, *dropout, &mut rng);
         let chosen =
@@ -77,7 +77,7 @@ impl PieceDropout {
         })
     }
 
-    /// The checksum of pairs whose pieces are drawn, given that of the pairs.
+    /// The checksum of pairs with BPE dropout, from the checksum of the pairs.
     pub fn checksum(&self, pairs: u32) -> u32 {
         let mut checksum = Checksum::default();
         checksum.bytes(&pairs.to_le_bytes());
@@ -86,7 +86,7 @@ impl PieceDropout {
         checksum.sum()
     }
 
-    /// The random numbers of a pair in an epoch, whatever was drawn before.
+    /// The random generator of a pair in an epoch, independent of earlier draws.
     fn rng(&self, index: usize, epoch: usize) -> ChaCha8Rng {
         let numbers = [self.seed, epoch as u64, index as u64];
         let mut key = [0; 32];
@@ -97,9 +97,8 @@ impl PieceDropout {
     }
 }
 
-/// The most pieces that may be drawn in place of `pieces`: half as many again, so that a batch needs at most
-/// half as much memory again as was planned, and no more than the longest row has without dropout, which fits
-/// the model.
+/// The most pieces that may be drawn in place of `pieces`: 1.5 times as many, so that a batch needs at most 1.5
+/// times the planned memory, and no more than the longest row without dropout, which fits the model.
 fn most(pieces: usize, longest: usize) -> usize {
     (pieces + pieces.div_ceil(2)).min(longest)
 }

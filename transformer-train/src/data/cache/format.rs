@@ -4,11 +4,11 @@
 //!
 //! | section | holds |
 //! |---|---|
-//! | head | `TRFPAIRS`, the format's number (u32) |
-//! | records | of each pair, the pieces of its source and of its target (u32 each); if the text is kept, also the bytes of the source sentence (u32), the source sentence and the target sentence |
-//! | index | of each pair, the pieces of its source, of its target, and the bytes of its record (u32 each) |
+//! | head | `TRFPAIRS`, the format version (u32) |
+//! | records | per pair: the ids of its source pieces and of its target pieces (u32 each); if the text is kept, also the length of the source sentence in bytes (u32), the source sentence and the target sentence |
+//! | index | per pair: the number of its source pieces, of its target pieces, and of the bytes of its record (u32 each) |
 //! | metadata | JSON |
-//! | foot | the number of pairs (u64), the bytes of the metadata (u64), the CRC-32 of all bytes before (u32) |
+//! | foot | the number of pairs (u64), the number of bytes of the metadata (u64), the CRC-32 of all bytes before (u32) |
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -32,7 +32,7 @@ const FORMAT: u32 = 1;
 const HEAD_BYTES: u64 = 12;
 const INDEX_BYTES: u64 = 12;
 const FOOT_BYTES: u64 = 20;
-/// Pairs whose part of the index is read at a time.
+/// Number of pairs whose index entries are read at once.
 const INDEX_CHUNK: u64 = 4096;
 
 /// Data of all pairs together.
@@ -87,7 +87,7 @@ impl<W: Write> CacheWriter<W> {
         self.out.write_all(record)
     }
 
-    /// Appends everything that follows the pairs.
+    /// Appends everything after the pairs.
     pub fn finish(mut self, metadata: &Metadata) -> io::Result<()> {
         for number in self.index.as_flattened() {
             self.out.write_all(&number.to_le_bytes())?;
@@ -104,7 +104,7 @@ impl<W: Write> CacheWriter<W> {
     }
 }
 
-/// Opens a cache and checks it: its format, the checksum of all its bytes, and that its sections fit.
+/// Opens a cache and checks its format, its checksum, and that its sections fit together.
 pub(super) fn open(path: &Path) -> Result<PairCache, CorpusError> {
     let file = match files::open(path) {
         Ok(file) => file,
@@ -124,7 +124,7 @@ pub(super) fn open(path: &Path) -> Result<PairCache, CorpusError> {
     };
     let file = PositionalFile::new(file);
     let read = |range: Range<u64>| {
-        // A part of the file, so no longer than it.
+        // A part of the file, so not longer than it.
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let read = file.read_exact_at(&mut bytes, range.start);
         read.map(|()| bytes).map_err(CorpusError::io(path))
@@ -150,7 +150,7 @@ pub(super) fn open(path: &Path) -> Result<PairCache, CorpusError> {
                 false => u64::from(record) == of_pieces,
             };
             if !fits {
-                return Err(damaged("a record is no pair"));
+                return Err(damaged("a record is not a pair"));
             }
             offset += u64::from(record);
             offsets.push(offset);
@@ -159,7 +159,7 @@ pub(super) fn open(path: &Path) -> Result<PairCache, CorpusError> {
     }
     let mut weights = metadata.weights.iter();
     if offset != index.start || weights.any(|(range, _)| range.end > pieces.len()) {
-        return Err(damaged("its sections do not fit each other"));
+        return Err(damaged("its sections do not fit together"));
     }
     Ok(PairCache {
         path: path.to_owned(),
@@ -171,7 +171,7 @@ pub(super) fn open(path: &Path) -> Result<PairCache, CorpusError> {
     })
 }
 
-/// Where the sections after the records are.
+/// The positions of the sections after the records.
 struct Sections {
     pairs: usize,
     index: Range<u64>,
@@ -179,7 +179,7 @@ struct Sections {
 }
 
 impl Sections {
-    /// The sections of a file, which is read from its beginning to its end and checked against its checksum.
+    /// The sections of a file, which is read completely and verified by its checksum.
     fn of(path: &Path, file: &File) -> Result<Self, CorpusError> {
         let io = |error| CorpusError::io(path)(error);
         let damaged = |problem| CorpusError::CacheDamaged {
@@ -220,7 +220,7 @@ impl Sections {
     }
 }
 
-/// Checks that a file begins as a cache does that this version reads.
+/// Checks that a file begins like a cache in the format of this version.
 fn check_format(path: &Path, file: &File) -> Result<(), CorpusError> {
     let mut head = Vec::new();
     let read = file.take(HEAD_BYTES).read_to_end(&mut head);

@@ -29,24 +29,24 @@ use crate::data::corpora::writer::WriteError;
 use crate::data::error::CorpusError;
 use crate::data::example::{Checksum, Example, Lengths, TokenizedPair};
 
-/// The part of its files that a cache holds.
+/// What a cache contains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheOptions {
-    /// The pairs that are left out.
+    /// Which pairs are skipped.
     pub filters: PairFilters,
-    /// Keeps the sentences beside their pieces, which [`PairCache::with_dropout`] needs.
+    /// Whether to store the sentences beside their pieces, as [`PairCache::with_dropout`] requires.
     pub keep_text: bool,
 }
 
-/// Tokenized pairs in a file, for corpora that are larger than memory.
+/// Tokenized pairs in a file, for corpora larger than memory.
 ///
-/// The file is made once, in one pass over the corpora: their pairs are read, filtered and tokenized by all
-/// threads, and written, one chunk after the other. Training then reads each pair by its position. In memory
-/// are 16 bytes for each pair: where it is, and its lengths.
+/// The file is built once, in one pass over the corpora: chunk by chunk, pairs are read, filtered and tokenized by
+/// all threads, and written. Training then reads each pair by its position. Memory holds 16 bytes per pair: its
+/// position in the file and its lengths.
 ///
-/// A run with a cache is the run with the same pairs in memory ([`CorpusFiles::tokenize`]), bit for bit, and
-/// one can be resumed as the other.
+/// A run with a cache is bit-identical to a run with the same pairs in memory ([`CorpusFiles::tokenize`]), and
+/// either can be resumed as the other.
 ///
 /// ```no_run
 /// use transformer_core::Tokenizers;
@@ -71,22 +71,22 @@ pub struct CacheOptions {
 pub struct PairCache {
     path: PathBuf,
     file: PositionalFile,
-    /// Where the record of each pair begins; last, where the last one ends.
+    /// Where the record of each pair begins, and finally where the last one ends.
     offsets: Vec<u64>,
-    /// Pieces of each pair's source and target.
+    /// Number of pieces of each pair's source and target.
     pieces: Vec<[u32; 2]>,
     metadata: Metadata,
     dropout: Option<PieceDropout>,
 }
 
 impl PairCache {
-    /// Opens the cache at `path` if it was made of the same files, tokenizers and options; makes it if there is
-    /// none, or one of something else. Weights are those of `files` in either case.
+    /// Opens the cache at `path` if it was built from the same files, tokenizers and options; builds it if it is
+    /// missing or was built from others. The weights are those of `files` in either case.
     ///
-    /// Files are the same if their bytes are, which are read for that.
+    /// Files are compared by their bytes, which are read for this.
     ///
     /// # Errors
-    /// As [`build`](Self::build) and [`open`](Self::open): a damaged cache is refused, and a file that is no
+    /// As [`build`](Self::build) and [`open`](Self::open): a damaged cache is refused, and a file that is not a
     /// cache is not overwritten.
     pub fn open_or_build(
         path: impl AsRef<Path>,
@@ -105,14 +105,13 @@ impl PairCache {
         Self::build_by(recipe, path, files, tokenizers)
     }
 
-    /// Makes a cache, in place of the file at `path`, if there is one.
+    /// Builds a cache at `path`, replacing an existing file.
     ///
-    /// The file appears whole or not at all: it is written under another name in the same folder, flushed to
-    /// the disk and renamed.
+    /// The file is written atomically: under another name in the same folder, flushed to disk and renamed.
     ///
     /// # Errors
-    /// When a file cannot be read or written, a filter or a weight is out of range, or the tokenizer cannot
-    /// encode a sentence.
+    /// When a file cannot be read or written, a filter or a weight is out of range, or the tokenizer cannot encode
+    /// a sentence.
     pub fn build(
         path: impl AsRef<Path>,
         files: &CorpusFiles,
@@ -136,25 +135,26 @@ impl PairCache {
         }
     }
 
-    /// Opens a cache, and reads all of it once to check that it is as it was written.
+    /// Opens a cache and reads it once to verify it.
     ///
     /// # Errors
-    /// When the file cannot be read, is no cache, was written by another version, or was cut off or changed.
+    /// When the file cannot be read, is not a cache, was written in another format version, or was truncated or
+    /// changed.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CorpusError> {
         open(path.as_ref())
     }
 
     /// Draws the pieces of each pair anew in each epoch, by BPE dropout (Provilkov et al., 2020): each merge is
-    /// left out with probability `dropout`.
+    /// skipped with probability `dropout`.
     ///
-    /// The pieces of a pair are a function of its text, its position, the epoch and `seed`, in whichever order
-    /// pairs are read. Batches are planned on the lengths without dropout, so that they are the same with and
-    /// without it, and may become longer than planned, by up to a half: a side that would have more than half
-    /// as many pieces again, or more than the longest one of all pairs, keeps its pieces without dropout.
+    /// The pieces of a pair depend only on its text, its position, the epoch and `seed`, not on the order of
+    /// reading. Batches are planned from the lengths without dropout, so they are the same with and without it,
+    /// and may become up to 1.5 times as long as planned: a side that would have more than 1.5 times its pieces,
+    /// or more than the longest side of all pairs, keeps its pieces without dropout.
     ///
     /// # Errors
-    /// When the cache holds no text ([`CacheOptions::keep_text`]) or was made with other tokenizers, when
-    /// `dropout` is outside of [0, 1), and when a tokenizer has no merges.
+    /// When the cache contains no text ([`CacheOptions::keep_text`]) or was built with other tokenizers, when
+    /// `dropout` is outside [0, 1), and when a tokenizer has no merges.
     pub fn with_dropout(
         mut self,
         tokenizers: &Tokenizers,
@@ -185,17 +185,17 @@ impl PairCache {
         Ok(self)
     }
 
-    /// Number of pairs.
+    /// The number of pairs.
     pub fn len(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Whether there is no pair.
+    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// How many pairs of the files were left out when the cache was made, and why.
+    /// How many pairs of the files were skipped when the cache was built, and why.
     pub fn filtered(&self) -> &Filtered {
         &self.metadata.filtered
     }
@@ -203,10 +203,10 @@ impl PairCache {
     /// The sentences of a pair.
     ///
     /// # Errors
-    /// When the cache holds no text, or the file cannot be read.
+    /// When the cache contains no text, or the file cannot be read.
     ///
     /// # Panics
-    /// When there are fewer pairs.
+    /// When `index` is out of range.
     pub fn text(&self, index: usize) -> Result<Pair, CorpusError> {
         if !self.metadata.recipe.options.keep_text {
             let path = self.path.clone();
@@ -215,7 +215,7 @@ impl PairCache {
         self.text_in(&self.record(index)?, index)
     }
 
-    /// The bytes of a pair's record, which are those of its pieces at least.
+    /// The bytes of a pair's record: at least those of its pieces.
     fn record(&self, index: usize) -> Result<Vec<u8>, CorpusError> {
         let [start, end] = [index, index + 1].map(|at| self.offsets[at]);
         let mut record = vec![0; (end - start) as usize];
@@ -294,7 +294,7 @@ impl ExampleSource for PairCache {
         self.metadata.weights.clone()
     }
 
-    /// The pairs of the longest source and of the longest target.
+    /// The pair with the longest source and the pair with the longest target.
     fn checked_first(&self) -> Vec<usize> {
         let positions =
             [0_usize, 1].map(|side| (0..self.len()).max_by_key(|&index| self.pieces[index][side]));
@@ -311,7 +311,7 @@ impl fmt::Debug for PairCache {
     }
 }
 
-/// Writes a cache at a path where nothing is.
+/// Writes a cache to a path where no file exists.
 fn write(
     recipe: Recipe,
     path: &Path,
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(cache.len(), 2000);
         let offsets = cache.offsets.capacity() * size_of::<u64>();
         let pieces = cache.pieces.capacity() * size_of::<[u32; 2]>();
-        // One offset more than there are pairs.
+        // One more offset than there are pairs.
         assert!(offsets + pieces <= 16 * 2000 + 8, "{offsets} + {pieces}");
     }
 }

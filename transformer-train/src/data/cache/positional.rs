@@ -1,4 +1,4 @@
-//! Reads at positions of a file, by several threads at a time.
+//! Reads at arbitrary positions of a file, by several threads at once.
 
 use std::fs::File;
 use std::io;
@@ -9,11 +9,11 @@ use std::os::unix::fs::FileExt;
 #[cfg(not(unix))]
 use std::sync::{Mutex, PoisonError};
 
-/// A file that is read at positions.
+/// A file that is read at arbitrary positions.
 pub(super) struct PositionalFile {
     #[cfg(unix)]
     file: File,
-    /// Has one position for all threads.
+    /// One cursor for all threads.
     #[cfg(not(unix))]
     file: Mutex<File>,
 }
@@ -25,13 +25,13 @@ impl PositionalFile {
         Self { file }
     }
 
-    /// Fills `bytes` with those of the file from `position` on.
+    /// Fills `bytes` from the file, starting at `position`.
     #[cfg(unix)]
     pub fn read_exact_at(&self, bytes: &mut [u8], position: u64) -> io::Result<()> {
         self.file.read_exact_at(bytes, position)
     }
 
-    /// Fills `bytes` with those of the file from `position` on.
+    /// Fills `bytes` from the file, starting at `position`.
     #[cfg(not(unix))]
     pub fn read_exact_at(&self, bytes: &mut [u8], position: u64) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);

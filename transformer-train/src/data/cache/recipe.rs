@@ -12,8 +12,7 @@ use crate::data::cache::CacheOptions;
 use crate::data::corpora::files::CorpusFiles;
 use crate::data::error::CorpusError;
 
-/// The inputs that determine a cache. Equal recipes make the same pairs; weights are no part
-/// of them.
+/// The inputs that determine a cache. Equal recipes give the same pairs; weights are not part of a recipe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Recipe {
     /// The files of each corpus.
@@ -26,7 +25,7 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    /// Reads the files from their beginning to their end.
+    /// Reads the files completely.
     pub fn new(
         files: &CorpusFiles,
         tokenizers: &Tokenizers,
@@ -46,7 +45,7 @@ impl Recipe {
         })
     }
 
-    /// Whether these are its tokenizers.
+    /// Whether the cache was built with these tokenizers.
     pub fn has_tokenizers(&self, tokenizers: &Tokenizers) -> Result<bool, CorpusError> {
         Ok(self.tokenizers == stamps_of(tokenizers)?)
     }
@@ -58,7 +57,7 @@ fn stamps_of(tokenizers: &Tokenizers) -> Result<[Stamp; 2], CorpusError> {
     Ok(sides.map(|bytes| Stamp::of_bytes(&bytes)))
 }
 
-/// Recognises the content of a file or a text.
+/// Identifies the content of a file or a text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Stamp {
     bytes: u64,
@@ -88,7 +87,7 @@ impl Stamp {
     }
 }
 
-/// The number of bytes until the end, and their CRC-32.
+/// The number of remaining bytes, and their CRC-32.
 pub(super) fn copied_crc(reader: &mut impl Read) -> io::Result<(u64, u32)> {
     let mut crc = CrcWriter::new(io::sink());
     let bytes = io::copy(reader, &mut crc)?;

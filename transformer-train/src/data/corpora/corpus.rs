@@ -8,15 +8,15 @@ use crate::data::corpora::reader::PairReader;
 use crate::data::corpora::writer::write_tsv;
 use crate::data::error::CorpusError;
 
-/// The training pairs' file beside a model.
+/// File name of the training pairs beside a model.
 pub const TRAINING_FILE: &str = "train.tsv";
-/// The validation pairs' file beside a model.
+/// File name of the validation pairs beside a model.
 pub const VALIDATION_FILE: &str = "valid.tsv";
 
 /// A sentence and its translation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pair {
-    /// Sentence to translate.
+    /// The sentence to translate.
     pub source: String,
     /// Its translation.
     pub target: String,
@@ -24,10 +24,10 @@ pub struct Pair {
 
 /// Parallel text, in the order of its files.
 ///
-/// Files are UTF-8, plain or gzip, as their first bytes say and not their names; the path `-` is standard input. Lines
-/// end in `\n` or `\r\n`. White space and byte-order marks around a sentence are removed. A pair with an empty
-/// side, or of more than a mebibyte of text, is left out; [`CorpusFiles::read`](crate::data::CorpusFiles::read)
-/// counts such pairs.
+/// Files are UTF-8, plain or gzip, which is detected from their first bytes, not from their names. The path `-` is
+/// standard input. Lines end in `\n` or `\r\n`. White space and byte-order marks around a sentence are removed.
+/// Pairs with an empty side or with more than 1 MiB of text are skipped;
+/// [`CorpusFiles::read`](crate::data::CorpusFiles::read) counts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corpus {
     pairs: Vec<Pair>,
@@ -40,20 +40,20 @@ impl Corpus {
     /// dumps, are ignored.
     ///
     /// # Errors
-    /// When the file cannot be read to its end, when a line is not UTF-8 or has no tab, and when no
-    /// line holds a pair.
+    /// When the file cannot be read completely, when a line is not UTF-8 or has no tab, and when no line holds a
+    /// pair.
     pub fn from_tsv(path: impl AsRef<Path>) -> Result<Self, CorpusError> {
         PairReader::tsv(path.as_ref())?.collect()
     }
 
     /// Reads two files in which line *n* of one translates line *n* of the other.
     ///
-    /// Such files keep an empty line for a sentence that has no translation; the pair is left out. A
-    /// tab is read as a space.
+    /// Such files have an empty line for a sentence without a translation; its pair is skipped. A tab is read as a
+    /// space.
     ///
     /// # Errors
-    /// When a file cannot be read to its end or is not UTF-8, when one has more lines than the
-    /// other, and when no two lines make a pair.
+    /// When a file cannot be read completely or is not UTF-8, when the files have different numbers of lines, and
+    /// when no two lines make a pair.
     pub fn from_parallel(
         source_path: impl AsRef<Path>,
         target_path: impl AsRef<Path>,
@@ -61,12 +61,12 @@ impl Corpus {
         PairReader::parallel(source_path.as_ref(), target_path.as_ref())?.collect()
     }
 
-    /// Number of pairs.
+    /// The number of pairs.
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Whether there is no pair.
+    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
@@ -76,7 +76,7 @@ impl Corpus {
         &self.pairs
     }
 
-    /// Both sides of each pair in turn: the text on which one shared vocabulary is trained.
+    /// Both sides of each pair, interleaved: the text on which one shared vocabulary is trained.
     pub fn sentences(&self) -> impl Iterator<Item = &str> + Send {
         self.pairs
             .iter()
@@ -85,15 +85,14 @@ impl Corpus {
 
     /// Holds `n_sources` distinct source sentences out of training: `(training, validation)`.
     ///
-    /// Validation holds one pair for each of them, the first that the corpus has: a sentence with
-    /// several translations counts once. Training holds no pair with any of these sources, so that the
-    /// two never share a source sentence. Both keep the order of the corpus. Sources are the same
-    /// when their text is the same.
+    /// Validation has one pair for each of them, the first in the corpus, so that a sentence with several
+    /// translations counts once. Training has no pair with any of these sources: the two never share a source
+    /// sentence. Both keep the order of the corpus. Sources are equal if their texts are.
     ///
-    /// The split depends on the corpus and on `seed` only, on any machine.
+    /// The split depends only on the corpus and `seed`, on any machine.
     ///
     /// # Errors
-    /// [`CorpusError::TooFewSources`] when training would be left without a sentence.
+    /// [`CorpusError::TooFewSources`] when no sentence would be left for training.
     pub fn hold_out(self, n_sources: usize, seed: u64) -> Result<(Self, Self), CorpusError> {
         let chosen = choose(self.first_pairs_by_source(), n_sources, seed)?;
         let validation: Self = chosen.iter().map(|&i| self.pairs[i].clone()).collect();
@@ -113,15 +112,13 @@ impl Corpus {
         (0..self.pairs.len()).filter(is_first).collect()
     }
 
-    /// Writes `source<TAB>target`, one pair per line, such that [`Corpus::from_tsv`] reads the same
-    /// corpus.
+    /// Writes `source<TAB>target`, one pair per line, so that [`Corpus::from_tsv`] reads the same corpus.
     ///
-    /// The file appears whole or not at all: it is written under another name in the same folder,
-    /// flushed to the disk and renamed.
+    /// The file is written atomically: under another name in the same folder, flushed to disk and renamed.
     ///
     /// # Errors
-    /// [`CorpusError::Unwritable`] or [`CorpusError::LineTooLong`] when a pair would not read back as it
-    /// is, [`CorpusError::Write`] when the file cannot be written.
+    /// [`CorpusError::Unwritable`] or [`CorpusError::LineTooLong`] when a pair would not be read back unchanged,
+    /// [`CorpusError::Write`] when the file cannot be written.
     pub fn write_tsv(&self, path: impl AsRef<Path>) -> Result<(), CorpusError> {
         write_tsv(path.as_ref(), self.pairs.iter().map(Ok))
     }
@@ -207,8 +204,8 @@ mod tests {
         );
     }
 
-    /// Recorded, not derived: if it changes, another version splits the same corpus otherwise, and
-    /// evaluates earlier models on their training data.
+    /// Recorded, not derived: if it changes, another version splits the same corpus differently and evaluates
+    /// earlier models on their training data.
     const CHOSEN_BY_SEED_1: [&str; 5] = [
         "source 6",
         "source 38",

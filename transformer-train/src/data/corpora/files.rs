@@ -1,5 +1,4 @@
-//! Parallel text in files of any size, which are read from their beginning each time, one pair in memory at
-//! a time.
+//! Parallel text in files of any size, read from the beginning each time, with one pair in memory at a time.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,7 +14,7 @@ use crate::data::corpora::unusable::UnusablePairs;
 use crate::data::corpora::writer::write_tsv;
 use crate::data::error::CorpusError;
 
-/// Where a corpus is. The path `-` is standard input, which can be read once only.
+/// The location of a corpus. The path `-` is standard input, which can be read only once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CorpusFile {
     /// A file of `source<TAB>target` lines, read as [`Corpus::from_tsv`] reads it.
@@ -43,7 +42,7 @@ impl CorpusFile {
         }
     }
 
-    /// The one file, or the two.
+    /// Its one or two paths.
     pub fn paths(&self) -> Vec<&Path> {
         match self {
             Self::Tsv(path) => vec![path],
@@ -58,14 +57,14 @@ impl CorpusFile {
         }
     }
 
-    /// Opens it for one of several readings.
+    /// Opens it for one of several passes.
     pub(crate) fn open_again(&self) -> Result<PairReader, CorpusError> {
         self.check_regular()?;
         self.open()
     }
 
-    /// Checks that the same can be read again: not from a pipe, which would be empty, or wait for a writer. A path
-    /// that leads nowhere or to a directory is named when it is opened.
+    /// Checks that it can be read again: a pipe would be empty, or wait for a writer. A path that does not exist
+    /// or is a directory is reported when it is opened.
     pub(crate) fn check_regular(&self) -> Result<(), CorpusError> {
         let is_stream = |path: &&Path| {
             is_standard_stream(path)
@@ -90,9 +89,9 @@ impl fmt::Display for CorpusFile {
     }
 }
 
-/// Several corpora in files, each with its weight: how often its pairs stand in an epoch.
+/// Several corpora in files, each with a weight: how often its pairs occur in an epoch.
 ///
-/// It holds no pair: every method reads the files again, so that they must be regular files, not pipes. Only
+/// It holds no pairs: every method reads the files again, so they must be regular files, not pipes. Only
 /// [`read`](Self::read) accepts both.
 ///
 /// ```no_run
@@ -116,13 +115,13 @@ pub struct CorpusFiles {
 }
 
 impl CorpusFiles {
-    /// No file.
+    /// No files.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a corpus after the others. Its pairs stand `weight` times in each epoch of training: a weight of
-    /// 2.5 is all of them twice, and half of them, which each epoch draws anew, a third time.
+    /// Adds a corpus after the others. Its pairs occur `weight` times in each epoch of training: with a weight of
+    /// 2.5, all occur twice, and half of them, drawn anew for each epoch, a third time.
     pub fn with(mut self, file: CorpusFile, weight: f64) -> Self {
         self.corpora.push((file, weight));
         self
@@ -133,8 +132,8 @@ impl CorpusFiles {
         &self.corpora
     }
 
-    /// The pairs of all files in their order, each once whatever its corpus' weight, without those whose source
-    /// is held out. An error is the last item of its file.
+    /// The pairs of all files in order, each once whatever its weight, without pairs whose source is held out.
+    /// After an error, the rest of its file is skipped.
     pub fn pairs(&self) -> impl Iterator<Item = Result<Pair, CorpusError>> + Send {
         let pairs = self.corpora.iter().flat_map(|(file, _)| {
             let (reader, error) = match file.open_again() {
@@ -149,20 +148,19 @@ impl CorpusFiles {
         })
     }
 
-    /// The [pairs](Self::pairs), in memory, and the number of pairs that the reader has left out. Reads each file
-    /// once, from its beginning to its end.
+    /// The [pairs](Self::pairs) in memory, and the number of pairs that the reader skipped. Reads each file once.
     ///
     /// # Errors
-    /// The first file that cannot be read.
+    /// When a file cannot be read.
     pub fn read(&self) -> Result<(Corpus, UnusablePairs), CorpusError> {
         let (corpus, _, unusable) = self.read_with_places()?;
         Ok((corpus, unusable))
     }
 
-    /// [`read`](Self::read), and where each pair stands, for messages about it.
+    /// [`read`](Self::read), and the location of each pair, for messages about it.
     ///
     /// # Errors
-    /// The first file that cannot be read.
+    /// When a file cannot be read.
     pub fn read_with_places(&self) -> Result<(Corpus, PairPlaces, UnusablePairs), CorpusError> {
         let mut pairs = Vec::new();
         let mut places = PairPlaces::default();
@@ -182,8 +180,8 @@ impl CorpusFiles {
         Ok((pairs.into_iter().collect(), places, unusable))
     }
 
-    /// The file and the line, from 1, of the first pair that equals one, for a message about it; `None` if there is none, or
-    /// a file cannot be read again. Reads the files.
+    /// The file and the line, from 1, of the first pair equal to `pair`, for a message about it; `None` if there
+    /// is none or a file cannot be read. Reads the files.
     pub fn place_of(&self, pair: &Pair) -> Option<(PathBuf, usize)> {
         self.corpora.iter().find_map(|(file, _)| {
             let mut reader = file.open_again().ok()?;
@@ -196,7 +194,7 @@ impl CorpusFiles {
         })
     }
 
-    /// Calls `read` with both sides of each pair in turn: the text on which a tokenizer is trained.
+    /// Calls `read` with both sides of each pair, interleaved: the text on which a tokenizer is trained.
     ///
     /// ```no_run
     /// # use transformer_train::data::{CorpusFile, CorpusFiles};
@@ -208,7 +206,7 @@ impl CorpusFiles {
     /// ```
     ///
     /// # Errors
-    /// The first file that cannot be read; the sentences end there, and the result of `read` is dropped.
+    /// When a file cannot be read; the sentences end there, and the result of `read` is dropped.
     pub fn with_sentences<T>(
         &self,
         read: impl FnOnce(&mut (dyn Iterator<Item = String> + Send)) -> T,
@@ -228,11 +226,10 @@ impl CorpusFiles {
     /// Holds `n_sources` distinct source sentences out of training, as [`Corpus::hold_out`] does:
     /// `(training, validation)`. The same text and seed give the same split.
     ///
-    /// Reads the files twice. Memory holds a hash of each distinct source until it returns.
+    /// Reads the files twice. Until it returns, memory holds a hash of each distinct source.
     ///
     /// # Errors
-    /// [`CorpusError::TooFewSources`] when training would be left without a sentence; when a file cannot be
-    /// read.
+    /// [`CorpusError::TooFewSources`] when no sentence would be left for training; when a file cannot be read.
     pub fn hold_out(self, n_sources: usize, seed: u64) -> Result<(Self, Corpus), CorpusError> {
         let chosen = choose(self.first_pairs_by_source()?, n_sources, seed)?;
         let mut chosen = chosen.into_iter().peekable();
@@ -250,7 +247,7 @@ impl CorpusFiles {
         Ok((self.without_sources_of(&validation), validation))
     }
 
-    /// The number of distinct source sentences: more than can be [held out](Self::hold_out). Reads the files.
+    /// The number of distinct source sentences; fewer can be [held out](Self::hold_out). Reads the files.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -261,12 +258,12 @@ impl CorpusFiles {
     /// Writes the [pairs](Self::pairs) as [`Corpus::write_tsv`] does.
     ///
     /// # Errors
-    /// When a file cannot be read or written, or a sentence would not read back as it is.
+    /// When a file cannot be read or written, or a sentence would not be read back unchanged.
     pub fn write_tsv(&self, path: impl AsRef<Path>) -> Result<(), CorpusError> {
         write_tsv(path.as_ref(), self.pairs())
     }
 
-    /// Leaves out all pairs whose source is the source of a pair of `held_out`, besides those left out already.
+    /// Also excludes all pairs whose source occurs in `held_out`.
     pub fn without_sources_of(mut self, held_out: &Corpus) -> Self {
         let sources = held_out.pairs().iter().map(|pair| pair.source.clone());
         self.held_out.extend(sources);
@@ -285,7 +282,7 @@ impl CorpusFiles {
         Ok(first_pairs)
     }
 
-    /// Checks that each weight is a number of times.
+    /// Checks that each weight is positive and finite.
     #[cfg(feature = "text")]
     pub(crate) fn check_weights(&self) -> Result<(), CorpusError> {
         for (_, weight) in &self.corpora {
@@ -300,7 +297,7 @@ impl CorpusFiles {
         self.held_out.contains(&pair.source)
     }
 
-    /// The sources that are held out, in an order that depends on them only.
+    /// The held-out sources, in an order that depends only on them.
     #[cfg(feature = "text")]
     pub(crate) fn held_out(&self) -> Vec<&str> {
         let mut sources: Vec<_> = self.held_out.iter().map(String::as_str).collect();
@@ -309,7 +306,7 @@ impl CorpusFiles {
     }
 }
 
-/// Where the pairs of a corpus stand in its files.
+/// The locations of a corpus' pairs in its files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairPlaces {
     /// Each file, and the number of pairs before it.
@@ -319,10 +316,11 @@ pub struct PairPlaces {
 }
 
 impl PairPlaces {
-    /// The file and the line, from 1, of a pair, from 0. Of two line-aligned files, it is that of the sources.
+    /// The file and the line, from 1, of pair `pair`, from 0. For two line-aligned files, it is the file of the
+    /// sources.
     ///
     /// # Panics
-    /// When there are fewer pairs.
+    /// When `pair` is out of range.
     pub fn of(&self, pair: usize) -> (&Path, usize) {
         let line = self.lines[pair];
         let begun = self.files.partition_point(|(_, before)| *before <= pair);
@@ -330,7 +328,7 @@ impl PairPlaces {
     }
 }
 
-/// Both sides of each pair in turn, up to the first error.
+/// Both sides of each pair, interleaved, up to the first error.
 struct Sentences<I> {
     pairs: I,
     target: Option<String>,

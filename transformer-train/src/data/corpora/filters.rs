@@ -1,4 +1,4 @@
-//! Filters of sentence pairs, and the count of the pairs that they leave out.
+//! Filters of sentence pairs, and counts of the pairs that they skip.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use crate::data::corpora::unusable::{FailedPairs, UnusablePairs, left_out};
 use crate::data::error::CorpusError;
 use crate::data::example::TokenizedPair;
 
-/// The pairs that are not trained on. By default, those of more than 128 pieces on a side.
+/// Which pairs are trained on. By default, those with at most 128 pieces on each side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PairFilters {
-    /// The most pieces that a side may have: the memory of attention grows with the square of the length.
+    /// Maximum pieces per side: the memory of attention grows with the square of the length.
     pub max_pieces: usize,
-    /// How many times as many pieces as the shorter side the longer one may have; absent: any.
+    /// Maximum ratio between the numbers of pieces of the longer and the shorter side. If absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_ratio: Option<f64>,
-    /// Leaves out each pair that equals, in source and target, one before it in any of the files.
+    /// Whether to skip each pair whose source and target both equal those of an earlier pair in any of the files.
     pub drop_duplicates: bool,
 }
 
@@ -32,7 +32,7 @@ impl Default for PairFilters {
 }
 
 impl PairFilters {
-    /// Checks that each filter lets some pair through.
+    /// Checks that each filter accepts some pair.
     pub(crate) fn check(&self) -> Result<(), CorpusError> {
         let ratio = self.max_ratio.unwrap_or(1.0);
         let counts = self.max_pieces > 0;
@@ -41,32 +41,32 @@ impl PairFilters {
     }
 }
 
-/// A reason for which a usable pair is left out.
+/// Why a usable pair was skipped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LeftOut {
     /// Its source sentence is held out.
     HeldOut,
-    /// An equal pair stands before.
+    /// It equals an earlier pair.
     Duplicate,
     /// A side has more pieces than [`PairFilters::max_pieces`].
     TooLong {
-        /// The most pieces that a side may have.
+        /// Maximum pieces per side.
         max_pieces: usize,
     },
     /// Its sides differ by more than [`PairFilters::max_ratio`].
     Uneven {
-        /// How many times as many pieces as the shorter side the longer one may have.
+        /// Maximum ratio between the longer and the shorter side.
         max_ratio: f64,
     },
 }
 
 impl LeftOut {
-    /// A line about this many pairs, such as `2 pairs are left out: an equal pair stands before`.
+    /// A line about this many pairs, such as `2 pairs are skipped: equal to an earlier pair`.
     pub fn line(self, pairs: usize) -> String {
         let reason: String = match self {
             Self::HeldOut => "their source sentence is held out".into(),
-            Self::Duplicate => "an equal pair stands before".into(),
+            Self::Duplicate => "equal to an earlier pair".into(),
             Self::TooLong { max_pieces } => format!("more than {max_pieces} pieces on a side"),
             Self::Uneven { max_ratio } => {
                 format!("one side has more than {max_ratio} times the pieces of the other")
@@ -76,7 +76,7 @@ impl LeftOut {
     }
 }
 
-/// How many pairs were read and kept, and how many were left out, by the first reason that applies.
+/// How many pairs were read, kept and skipped. A skipped pair counts under the first reason that applies.
 ///
 /// Displayed in one line: `176396 of 180000 pairs`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,21 +86,21 @@ pub struct Filtered {
     pub filters: PairFilters,
     /// Pairs in the files.
     pub read: usize,
-    /// Pairs that were left out when their file was read.
+    /// Pairs skipped when their file was read.
     #[serde(default)]
     pub unusable: UnusablePairs,
     /// Pairs that the tokenizer cannot encode.
     #[serde(default)]
     pub failed: FailedPairs,
-    /// Pairs whose source is held out, those to validate on among them.
+    /// Pairs whose source is held out, including those used for validation.
     pub held_out: usize,
-    /// Pairs that equal one before them.
+    /// Pairs equal to an earlier pair.
     pub duplicates: usize,
     /// Pairs with more pieces on a side than [`PairFilters::max_pieces`].
     pub too_long: usize,
     /// Pairs whose sides differ by more than [`PairFilters::max_ratio`].
     pub uneven: usize,
-    /// The other pairs: those to train on.
+    /// The remaining pairs, which are trained on.
     pub kept: usize,
 }
 
@@ -119,7 +119,7 @@ impl Filtered {
         }
     }
 
-    /// The reasons for which usable pairs were left out, each with the number of pairs.
+    /// The reasons for which usable pairs were skipped, each with the number of pairs.
     pub fn reasons(&self) -> Vec<(LeftOut, usize)> {
         let PairFilters {
             max_pieces,
@@ -137,7 +137,7 @@ impl Filtered {
         reasons.collect()
     }
 
-    /// A line for each reason for which pairs were left out.
+    /// A line for each reason for which pairs were skipped.
     pub fn left_out(&self) -> Vec<String> {
         let mut lines = self.unusable.left_out("pair");
         lines.extend(self.failed.left_out("pair"));
@@ -146,13 +146,13 @@ impl Filtered {
         lines
     }
 
-    /// Counts the pairs that a file has besides those that were read from it.
+    /// Counts the pairs of a file that its reader skipped.
     pub(crate) fn count_unusable(&mut self, unusable: UnusablePairs) {
         self.read += unusable.count();
         self.unusable += unusable;
     }
 
-    /// Whether a pair has neither too many pieces nor too uneven sides. Counts it either way.
+    /// Whether a pair is within both length limits. Counts it either way.
     pub(crate) fn passes(&mut self, pair: &TokenizedPair) -> bool {
         let (source, target) = (pair.source.len(), pair.target.len());
         let (shorter, longer) = (source.min(target), source.max(target));
@@ -179,7 +179,7 @@ impl fmt::Display for Filtered {
 mod tests {
     use super::*;
 
-    /// In the caches of runs that began before there was this count.
+    /// As in the caches of runs that began before this count existed.
     #[test]
     fn a_count_without_unusable_pairs_is_read() {
         let filtered = Filtered::new(PairFilters::default());

@@ -1,5 +1,4 @@
-//! The choice of the source sentences that are held out of training, the same for a corpus in memory and for
-//! files.
+//! The choice of the source sentences that are held out of training, the same for a corpus in memory and in files.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -7,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::data::error::CorpusError;
 
-/// Chooses `n_sources` of the first pairs of all distinct sources: their positions, ascending.
+/// Chooses `n_sources` among the first pairs of all distinct sources: their positions, ascending.
 ///
 /// # Errors
 /// [`CorpusError::TooFewSources`] when none would be left.

@@ -8,13 +8,13 @@ use crate::data::corpora::text_lines::{BYTE_ORDER_MARK, MAX_LINE_BYTES, TextLine
 use crate::data::corpora::text_reader::{TextReader, is_compressed};
 use crate::data::error::CorpusError;
 
-/// Whether a path is `-`, which stands for the standard stream: as a file that is read, for standard input. A file of
-/// that name is `./-`.
+/// Whether a path is `-`, which means the standard stream: standard input for a file that is read. A file of that
+/// name is `./-`.
 pub fn is_standard_stream(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// The path of a file as messages show it.
+/// A file's path as messages show it.
 pub(crate) fn named(path: &Path) -> PathBuf {
     match is_standard_stream(path) {
         true => "standard input".into(),
@@ -22,11 +22,11 @@ pub(crate) fn named(path: &Path) -> PathBuf {
     }
 }
 
-/// Reads a text file of one sentence a line, plain or gzip, as [`Corpus`](crate::data::Corpus) reads its
+/// Reads a text file with one sentence per line, plain or gzip, as [`Corpus`](crate::data::Corpus) reads its
 /// files. Blank lines are skipped.
 ///
 /// # Errors
-/// When the file cannot be read to its end, or a line is not UTF-8 or too long.
+/// When the file cannot be read completely, or a line is not UTF-8 or too long.
 pub fn read_sentences(path: impl AsRef<Path>) -> Result<Vec<String>, CorpusError> {
     let mut lines = Lines::open(path.as_ref())?;
     let mut sentences = Vec::new();
@@ -46,13 +46,13 @@ pub fn read_sentences(path: impl AsRef<Path>) -> Result<Vec<String>, CorpusError
     Ok(sentences)
 }
 
-/// The sentence that a column or a line holds.
+/// The sentence in a column or a line.
 pub(crate) fn sentence(text: &str) -> String {
     trimmed(text).replace('\t', " ")
 }
 
-/// A sentence without the white space and the byte-order marks around it. A mark begins some files, and is inside one
-/// that was concatenated of such files.
+/// A sentence without surrounding white space and byte-order marks. A mark is at the beginning of some files, and
+/// inside files that were concatenated from these.
 ///
 /// ```
 /// assert_eq!(transformer_train::data::trimmed("\u{feff} où \r"), "où");
@@ -96,7 +96,7 @@ impl Lines {
         }
     }
 
-    /// The line that was read last, from 1.
+    /// The number of the last line read, from 1.
     pub fn number(&self) -> usize {
         self.text.number()
     }
@@ -120,7 +120,7 @@ impl Lines {
         })
     }
 
-    /// Reads the rest, whatever it is, and returns the number of lines of the file.
+    /// Reads the rest, whatever it contains, and returns the number of lines of the file.
     pub fn count_to_end(&mut self) -> Result<usize, CorpusError> {
         loop {
             let (number, is_gzip) = (self.number() + 1, self.text.is_gzip());
@@ -143,7 +143,7 @@ fn open(path: &Path) -> Result<File, CorpusError> {
     })
 }
 
-/// The error of a file that cannot be read any further than to this line.
+/// The error of a file that cannot be read beyond this line.
 fn unreadable(path: &Path, line: usize, is_gzip: bool, source: io::Error) -> CorpusError {
     let path = path.to_owned();
     match is_gzip {

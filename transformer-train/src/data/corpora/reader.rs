@@ -10,8 +10,8 @@ use crate::data::error::CorpusError;
 
 /// The pairs of a file of tab-separated text, or of two line-aligned files.
 ///
-/// Pairs of which nothing can be learned are left out and counted, by the same rules in both formats. A file
-/// without another pair ends in an error. Nothing follows an error.
+/// Unusable pairs are skipped and counted, by the same rules in both formats. A file without a usable pair ends in
+/// an error. Nothing follows an error.
 pub(crate) struct PairReader {
     format: Format,
     unusable: UnusablePairs,
@@ -45,17 +45,17 @@ impl PairReader {
         }
     }
 
-    /// The file; of two, that of the source sentences.
+    /// The file; of two, the file of the source sentences.
     pub fn path(&self) -> &Path {
         &self.lines().path
     }
 
-    /// The line of the pair that was read last, from 1.
+    /// The line of the last pair read, from 1.
     pub fn line(&self) -> usize {
         self.lines().number()
     }
 
-    /// The pairs that were left out so far.
+    /// The pairs skipped so far.
     pub fn unusable(&self) -> UnusablePairs {
         self.unusable
     }
@@ -97,7 +97,7 @@ impl Iterator for PairReader {
     }
 }
 
-/// The pair of the next line that holds one.
+/// The next pair of a tab-separated file.
 fn tab_separated(
     lines: &mut Lines,
     unusable: &mut UnusablePairs,
@@ -124,7 +124,7 @@ fn tab_separated(
     Ok(None)
 }
 
-/// The pair of the next lines that hold one.
+/// The next pair of two line-aligned files.
 fn aligned(
     sources: &mut Lines,
     targets: &mut Lines,
@@ -151,8 +151,8 @@ fn aligned(
     }
 }
 
-/// The pair of two sentences, unless one is empty, or a line of tab-separated text would be too long for them.
-/// Counts it then, if there is a sentence at all.
+/// The pair of two sentences, unless one is empty or they are too long for a line of tab-separated text. An
+/// unusable pair is counted, unless both are empty.
 fn usable(source: String, target: String, unusable: &mut UnusablePairs) -> Option<Pair> {
     match (source.is_empty(), target.is_empty()) {
         (true, true) => {}

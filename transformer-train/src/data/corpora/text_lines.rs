@@ -4,17 +4,16 @@ use std::io::{self, BufRead, Read};
 
 use crate::data::corpora::text_reader::TextReader;
 
-/// The most bytes of a line that is read as text, without its line feed: it bounds the memory that a damaged file can
-/// claim.
+/// Maximum bytes of a line of text, without its line feed: it bounds the memory that a damaged file can claim.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// Bytes of a longer line that are read to find its end, at most: a device may have none.
+/// Maximum bytes that are read to find the end of a longer line: a device may have none.
 const MAX_SKIPPED_BYTES: u64 = 1 << 30;
 
-/// Some editors begin a file with it.
+/// The byte-order mark, with which some editors begin a file.
 pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The lines of a text, one in memory at a time. A byte-order mark at the beginning is no part of the first.
+/// The lines of a text, one in memory at a time. A byte-order mark at the beginning is not part of the first line.
 ///
 /// ```
 /// use transformer_train::data::{TextLine, TextLines, TextReader};
@@ -44,7 +43,7 @@ pub enum TextLine<'a> {
     Text(&'a str),
     /// It is not UTF-8.
     NotUtf8 {
-        /// The first byte that is not, from 1.
+        /// The first invalid byte, from 1.
         byte: usize,
     },
     /// It has more than [`MAX_LINE_BYTES`], and was not kept.
@@ -61,7 +60,7 @@ impl TextLines {
         }
     }
 
-    /// The number of lines read: that of the last one, from 1.
+    /// The number of lines read: the number of the last one, from 1.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -94,7 +93,7 @@ impl TextLines {
         Ok(Some(line))
     }
 
-    /// Reads the bytes of the next line. If the line is too long, one byte more than the limit is kept.
+    /// Reads the bytes of the next line. Of a line that is too long, one byte more than the limit is kept.
     fn read(&mut self) -> io::Result<()> {
         self.bytes.clear();
         let mut limited = (&mut self.text).take(MAX_LINE_BYTES as u64 + 1);
@@ -131,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of a text; one that is no text as its problem, in brackets.
+    /// The lines of a text; a line that is not text becomes its problem, in brackets.
     fn lines(text: impl AsRef<[u8]>) -> Vec<String> {
         let reader = TextReader::new(Cursor::new(text.as_ref().to_vec())).unwrap();
         let mut lines = TextLines::new(reader);
@@ -155,7 +154,7 @@ mod tests {
             lines("one\n\n two\r\nthree"),
             ["one", "", " two\r", "three"]
         );
-        // The separators of Unicode end no line.
+        // Unicode's separators do not end a line.
         assert_eq!(
             lines("one\u{2028}two\u{85}\u{b}\n"),
             ["one\u{2028}two\u{85}\u{b}"]
@@ -169,7 +168,7 @@ mod tests {
         assert!(lines("\u{feff}").is_empty());
     }
 
-    /// As of /dev/zero.
+    /// As in /dev/zero.
     #[test]
     fn a_line_without_end_is_an_error() {
         let mut lines = TextLines::new(TextReader::new(BufReader::new(io::repeat(0))).unwrap());

@@ -4,11 +4,11 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// The first bytes of gzip's files.
+/// The first bytes of a gzip file.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// The first bytes of other compressed files, where `#` is a digit, the program that made them, and the command that
-/// decompresses them.
+/// First bytes of other compressed formats, where `#` is a digit; the program of each format; and the command that
+/// decompresses it.
 const OTHERS: [(&[u8], &str, &str); 5] = [
     (b"BZh#1AY&SY", "bzip2", "bzip2 -d"),
     (b"\xfd7zXZ\0", "xz", "xz -d"),
@@ -17,19 +17,19 @@ const OTHERS: [(&[u8], &str, &str); 5] = [
     (b"PK\x03\x04", "zip", "unzip"),
 ];
 
-/// An input is compressed by another program than gzip.
+/// An input is compressed, but not by gzip.
 #[derive(Debug, thiserror::Error)]
 #[error("is compressed by {0}; decompress it first: {1}")]
 struct Compressed(&'static str, &'static str);
 
-/// Whether an error of [`TextReader::new`] is that of an input which is compressed, and not by gzip.
+/// Whether an error of [`TextReader::new`] means that the input is compressed, but not by gzip.
 pub(crate) fn is_compressed(error: &io::Error) -> bool {
     error
         .get_ref()
         .is_some_and(|error| error.is::<Compressed>())
 }
 
-/// Whether bytes begin with the first bytes of a format, as far as both go.
+/// Whether `bytes` begin with `magic`, over their common length.
 fn agree(magic: &[u8], bytes: &[u8]) -> bool {
     magic.iter().zip(bytes).all(|(magic, byte)| match magic {
         b'#' => byte.is_ascii_digit(),
@@ -37,8 +37,7 @@ fn agree(magic: &[u8], bytes: &[u8]) -> bool {
     })
 }
 
-/// The bytes of a text. Where the input is compressed by gzip, which its first bytes show, it is
-/// decompressed.
+/// The bytes of a text. A gzip input, detected by its first bytes, is decompressed.
 ///
 /// ```
 /// use std::io::BufRead;
@@ -58,12 +57,12 @@ pub struct TextReader {
 }
 
 impl TextReader {
-    /// Reads the first bytes of an input: no more of them than it must, so that a line that somebody types
-    /// can be answered at once.
+    /// Reads the first bytes of an input. It reads no more of them than needed, so that an interactively typed
+    /// line can be answered at once.
     ///
     /// # Errors
-    /// When they cannot be read, or are those of another compressed file than gzip's; the error names the program that
-    /// decompresses it.
+    /// When they cannot be read, or when the input is compressed, but not by gzip; the error names the program
+    /// that decompresses it.
     pub fn new(mut input: impl BufRead + Send + 'static) -> io::Result<Self> {
         let mut start = Vec::new();
         let is_begun =
@@ -91,7 +90,7 @@ impl TextReader {
         })
     }
 
-    /// Whether the input is compressed: an error of reading may then be one of its contents.
+    /// Whether the input is compressed. A read error may then be caused by its contents.
     pub fn is_gzip(&self) -> bool {
         self.is_gzip
     }
@@ -129,7 +128,7 @@ mod tests {
     }
 
     fn read(bytes: Vec<u8>) -> (bool, String) {
-        // As a pipe may give it: byte by byte.
+        // Byte by byte, as a pipe may deliver it.
         let mut reader = TextReader::new(BufReader::with_capacity(1, Cursor::new(bytes))).unwrap();
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
@@ -152,7 +151,7 @@ mod tests {
             assert_eq!(read(text.into()), (false, text.to_owned()));
             assert_eq!(read(gzip(text)), (true, text.to_owned()));
         }
-        // Files that were compressed one by one, and concatenated.
+        // Files that were compressed separately and concatenated.
         let both = [gzip("one\n"), gzip("two\n")].concat();
         assert_eq!(read(both), (true, "one\ntwo\n".to_owned()));
     }

@@ -1,11 +1,11 @@
-//! A set of texts that does not keep them.
+//! A set of texts that does not store them.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash, RandomState};
 
-/// A set of texts, by hashes of 128 bits: in memory 16 bytes for each, and the room that a table keeps.
+/// A set of texts, stored as 128-bit hashes: 16 bytes per text, plus the spare capacity of a hash table.
 ///
-/// Two of a billion texts have the same hash with a probability of about 10⁻²¹.
+/// In a set of a billion texts, the probability that any two have the same hash is about 10⁻²¹.
 #[derive(Default)]
 pub(crate) struct TextSet {
     hashes: HashSet<u128>,
@@ -13,7 +13,7 @@ pub(crate) struct TextSet {
 }
 
 impl TextSet {
-    /// Adds a text, or a pair of texts; `false` if it was there.
+    /// Adds a text or a pair of texts; `false` if it was already in the set.
     pub fn insert(&mut self, text: impl Hash) -> bool {
         let [high, low] = self.keys.each_ref().map(|key| key.hash_one(&text));
         let hash = (u128::from(high) << 64) | u128::from(low);

@@ -1,4 +1,4 @@
-//! Pairs that are left out when their file is read, whatever is done with the others.
+//! Pairs that are skipped while their file is read, before any filter.
 
 use std::fmt::Display;
 use std::ops::AddAssign;
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::corpora::text_lines::MAX_LINE_BYTES;
 
-/// How many pairs of files are left out when they are read, by reason.
+/// How many pairs of files are skipped while reading, by reason.
 ///
-/// Both formats have the same rules. Where both sides are blank there is no pair, and nothing is counted.
+/// Both formats have the same rules. Two blank sides are not a pair, and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct UnusablePairs {
     /// Pairs with a sentence on one side only.
     pub empty_side: usize,
-    /// Pairs of more than a mebibyte of text.
+    /// Pairs of more than 1 MiB of text.
     pub oversized: usize,
 }
 
 impl UnusablePairs {
-    /// The number of all of them.
+    /// The total number.
     pub fn count(&self) -> usize {
         self.empty_side + self.oversized
     }
 
-    /// A line for each reason, such as `2 pairs are left out: a side is empty`, where `noun` is `pair`.
+    /// A line for each reason, such as `2 pairs are skipped: a side is empty`, where `noun` is `pair`.
     pub fn left_out(&self, noun: &str) -> Vec<String> {
         let oversized = format!("longer than {MAX_LINE_BYTES} bytes");
         let reasons = [
@@ -46,28 +46,28 @@ impl AddAssign for UnusablePairs {
     }
 }
 
-/// A line about pairs that are left out for one reason.
+/// A line about pairs skipped for one reason.
 pub(crate) fn left_out(pairs: usize, noun: &str, reason: impl Display) -> String {
     match pairs {
-        1 => format!("1 {noun} is left out: {reason}"),
-        pairs => format!("{pairs} {noun}s are left out: {reason}"),
+        1 => format!("1 {noun} is skipped: {reason}"),
+        pairs => format!("{pairs} {noun}s are skipped: {reason}"),
     }
 }
 
-/// Pairs that are left out because the tokenizer cannot encode a sentence of theirs.
+/// Pairs skipped because the tokenizer cannot encode one of their sentences.
 #[cfg(feature = "text")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FailedPairs {
-    /// How many they are.
+    /// Number of pairs.
     pub pairs: usize,
-    /// The place of the first, and the problem with it.
+    /// Location of the first, and the problem with it.
     pub first: String,
 }
 
 #[cfg(feature = "text")]
 impl FailedPairs {
-    /// Counts a pair; `problem` is where it stands, and the problem.
+    /// Counts a pair; `problem` returns its location and the problem.
     pub fn add(&mut self, problem: impl FnOnce() -> String) {
         if self.pairs == 0 {
             self.first = problem();
@@ -75,8 +75,8 @@ impl FailedPairs {
         self.pairs += 1;
     }
 
-    /// A line about them, if there are some: `1 pair is left out: web.tsv: line 7: the source sentence: …`, where `noun`
-    /// is `pair`.
+    /// A line about them, if there are any: `1 pair is skipped: web.tsv: line 7: the source sentence: …`, where
+    /// `noun` is `pair`.
     pub fn left_out(&self, noun: &str) -> Option<String> {
         let first = &self.first;
         match self.pairs {

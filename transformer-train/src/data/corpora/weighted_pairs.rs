@@ -1,4 +1,4 @@
-//! The pairs of several corpora as pieces, with their weights: read, filtered and tokenized chunk by chunk.
+//! The tokenized pairs of several corpora, with their weights: read, filtered and tokenized chunk by chunk.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,18 +16,18 @@ use crate::data::error::CorpusError;
 use crate::data::example::{Lengths, TokenizedPair};
 use crate::data::tokenizers::tokenize::encode;
 
-/// Pairs that are tokenized together, by all threads.
+/// Number of pairs that are tokenized together, by all threads.
 const CHUNK_PAIRS: usize = 4096;
-/// The same in bytes of text: a line may have a mebibyte.
+/// Maximum bytes of text per chunk: a line may have 1 MiB.
 const CHUNK_BYTES: usize = 4 << 20;
 
 impl CorpusFiles {
-    /// The pairs of all files as pieces, in memory, without those that `filters` leave out.
+    /// The tokenized pairs of all files, in memory, without those that `filters` exclude.
     ///
     /// A [`PairCache`](crate::data::PairCache) holds the same pairs on disk.
     ///
     /// # Errors
-    /// When a file cannot be read, a filter or a weight is out of range, or the target's language is not chosen.
+    /// When a file cannot be read, a filter or a weight is out of range, or the target language is not chosen.
     pub fn tokenize(
         &self,
         tokenizers: &Tokenizers,
@@ -46,13 +46,13 @@ impl CorpusFiles {
     }
 }
 
-/// The tokenized pairs of several corpora in memory, with their weights: examples to train on.
+/// The tokenized pairs of several corpora in memory, with their weights: a source of training examples.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WeightedPairs {
     /// The pairs that were kept, in the order of the files.
     pub pairs: Vec<TokenizedPair>,
-    /// The pairs that were left out, counted by reason.
+    /// The counts of skipped pairs, by reason.
     pub filtered: Filtered,
     weights: Vec<(Range<usize>, f64)>,
 }
@@ -81,17 +81,17 @@ impl ExampleSource for WeightedPairs {
     }
 }
 
-/// The statistics of files once all their pairs were tokenized.
+/// The result of tokenizing all pairs of the files.
 pub(crate) struct Kept {
-    /// The count of the pairs that were left out.
+    /// The counts of skipped pairs.
     pub filtered: Filtered,
-    /// The positions of each corpus among the pairs that were kept, with its weight.
+    /// The range of positions of each corpus among the kept pairs, with its weight.
     pub weights: Vec<(Range<usize>, f64)>,
 }
 
-/// Reads all pairs of `files`, and calls `keep` with each that passes the filters, in their order.
+/// Reads all pairs of `files`, and calls `keep` with each that passes the filters, in order.
 ///
-/// Memory holds a chunk of pairs at a time, and a hash of each pair where duplicates are dropped.
+/// Memory holds one chunk of pairs at a time, and a hash of each pair if duplicates are dropped.
 pub(crate) fn tokenize_files<E: From<CorpusError>>(
     files: &CorpusFiles,
     tokenizers: &Tokenizers,
@@ -138,16 +138,16 @@ pub(crate) fn tokenize_files<E: From<CorpusError>>(
     })
 }
 
-/// Pairs on their way from files to the tokenizers.
+/// Reads pairs in chunks for tokenization.
 struct Chunks<'a> {
     files: &'a CorpusFiles,
-    /// The pairs before, if duplicates are dropped.
+    /// The earlier pairs, if duplicates are dropped.
     seen: TextSet,
     filtered: Filtered,
 }
 
 impl Chunks<'_> {
-    /// The next pairs that pass as text, each after its line; none at the end of the file.
+    /// The next pairs that pass the filters on text, each with its line; none at the end of the file.
     fn next(&mut self, reader: &mut PairReader) -> Result<Vec<(usize, Pair)>, CorpusError> {
         let mut chunk = Vec::new();
         let mut bytes = 0;

@@ -12,8 +12,8 @@ use crate::data::corpora::lines::sentence;
 use crate::data::corpora::text_lines::MAX_LINE_BYTES;
 use crate::data::error::CorpusError;
 
-/// Writes `source<TAB>target`, one pair per line: the whole file, or nothing if a pair cannot be had or would not
-/// read back as it is.
+/// Writes `source<TAB>target`, one pair per line: the whole file, or nothing if a pair is an error or would not be
+/// read back unchanged.
 pub(crate) fn write_tsv<P: Borrow<Pair>>(
     path: &Path,
     pairs: impl Iterator<Item = Result<P, CorpusError>>,
@@ -45,14 +45,14 @@ pub(crate) fn write_tsv<P: Borrow<Pair>>(
     written.map_err(|error| error.at(path))
 }
 
-/// Whether a sentence is read from its line as it is.
+/// Whether a sentence is read back from its line unchanged.
 fn reads_back(text: &str) -> bool {
     !text.is_empty() && !text.contains('\n') && text == sentence(text)
 }
 
 /// Why a file of pairs was not written.
 pub(crate) enum WriteError {
-    /// A pair cannot be had.
+    /// A pair is an error.
     Corpus(CorpusError),
     /// The file cannot be written.
     Io(io::Error),

@@ -1,9 +1,8 @@
 //! Byte-pair encoding (§5.1): one vocabulary of pieces shared by source and target.
 //!
-//! The alphabet is the 256 bytes, so every string has an encoding and nothing is out of
-//! vocabulary. A space is added before each sentence and removed when it is decoded, so that a
-//! word is the same piece at the start of a sentence and inside one, and
-//! `decode(encode(x)) == x` holds for every string.
+//! The alphabet is the 256 bytes, so every string has an encoding and nothing is out of vocabulary. Encoding
+//! prepends a space to each sentence and decoding removes it, so that a word has the same pieces at the start of a
+//! sentence and inside one, and `decode(encode(x)) == x` for every string.
 
 use tokenizers::decoders::{sequence::Sequence, strip::Strip};
 use tokenizers::models::TrainerWrapper;
@@ -16,20 +15,20 @@ use crate::data::tokenizers::tokenizer::{
     TokenizerConfig, TokenizerError, TokenizerKind, special_tokens,
 };
 
-/// A merge seen once would only memorise the word that it was seen in.
+/// A pair that occurs once is not merged: the merge would only memorise its word.
 const MIN_MERGE_COUNT: u64 = 2;
 
 /// Trains a byte-level BPE of at most `vocab_size` pieces,
 /// [`SPECIAL_TOKENS`](transformer_core::decoding::SPECIAL_TOKENS) included.
 ///
-/// Give it both sides of the corpus. Merging ends early when no pair of pieces occurs twice. The
-/// same sentences and size give the same tokenizer, byte for byte.
+/// Train it on both sides of the corpus. Merging ends early when no pair of pieces occurs twice. The same
+/// sentences and size give the same tokenizer, byte for byte.
 ///
-/// Runs of more than 1000 letters, digits, spaces or other characters are cut: the time to learn from a word grows with the
-/// square of its length.
+/// Runs of more than 1000 letters, digits, spaces or other characters are split: the time to process a word grows
+/// with the square of its length.
 ///
-/// Encoding adds no `<bos>` or `<eos>`: batches add them. Text that spells a special token is
-/// encoded as text.
+/// Encoding does not add `<bos>` or `<eos>`: batches add them. Text that spells a special token is encoded as
+/// text.
 ///
 /// # Errors
 /// [`TokenizerError::VocabTooSmall`] when `vocab_size` is below [`MIN_VOCAB_SIZE`](crate::data::MIN_VOCAB_SIZE),
@@ -68,10 +67,10 @@ fn trained<S: AsRef<str> + Send>(
     Ok(tokenizer)
 }
 
-/// Characters of a word, at most.
+/// Maximum characters of a word.
 const MAX_WORD: usize = 1000;
 
-/// A sentence, in parts whose words are not too long.
+/// Splits a sentence into parts without over-long words.
 fn cut(sentence: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let (mut kind, mut len) = (None, 0);
@@ -89,8 +88,7 @@ fn cut(sentence: &str) -> Vec<String> {
     parts
 }
 
-/// The kinds of characters. The words that are cut into pieces have characters of one kind, but for a
-/// space before them.
+/// Kinds of characters. A word that is cut into pieces has characters of one kind, except for a leading space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Letter,
@@ -111,8 +109,8 @@ impl Kind {
 }
 
 fn untrained() -> tokenizers::Tokenizer {
-    // `ByteLevel::add_prefix_space` adds none before a sentence that starts with one, so that decoding
-    // could not know whether to remove it: the normalizer always adds one.
+    // `ByteLevel::add_prefix_space` does not add a space to a sentence that begins with one, so that decoding
+    // could not know whether to remove it. The normalizer always adds one.
     let bytes = ByteLevel::new(false, false, true);
     let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
     tokenizer

@@ -1,4 +1,4 @@
-//! The pairs of a corpus in memory as pieces.
+//! Tokenizes the pairs of a corpus in memory.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use crate::data::error::CorpusError;
 use crate::data::example::TokenizedPair;
 
 impl Corpus {
-    /// The pairs as pieces. A pair with more than `max_pieces` on a side is left out and counted:
-    /// the memory of attention grows with the square of the length. So is a pair that the tokenizer cannot encode.
+    /// Tokenizes the pairs. Pairs with more than `max_pieces` on a side are skipped and counted, because the
+    /// memory of attention grows with the square of the length. So are pairs that the tokenizer cannot encode.
     ///
     /// # Errors
-    /// [`CorpusError::Tokenizer`] when no target can be encoded, because its language is not chosen.
+    /// [`CorpusError::Tokenizer`] when no target can be encoded because the target language is not chosen.
     pub fn tokenize(
         &self,
         tokenizers: &Tokenizers,
@@ -47,9 +47,9 @@ impl Corpus {
     }
 }
 
-/// The pairs of a corpus as pieces, and the number of pairs left out.
+/// The tokenized pairs of a corpus, and how many pairs were skipped.
 ///
-/// Displayed in one line: `176396 pairs, 12 of more than 128 pieces left out`.
+/// Displayed in one line: `176396 pairs, 12 skipped (more than 128 pieces)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tokenized {
@@ -57,11 +57,11 @@ pub struct Tokenized {
     pub pairs: Vec<TokenizedPair>,
     /// The position of each of them in the corpus.
     pub positions: Vec<usize>,
-    /// Pairs that were left out because a side has too many pieces.
+    /// Number of pairs skipped because a side has too many pieces.
     pub left_out: usize,
-    /// The position in the corpus of each pair that was left out because the tokenizer cannot encode it, and the problem.
+    /// Each pair skipped because the tokenizer cannot encode it: its position in the corpus, and the problem.
     pub failed: Vec<(usize, String)>,
-    /// The most pieces that a side may have.
+    /// Maximum pieces per side.
     pub max_pieces: usize,
 }
 
@@ -73,17 +73,17 @@ impl fmt::Display for Tokenized {
         }
         if self.left_out > 0 {
             let (left_out, most) = (self.left_out, self.max_pieces);
-            write!(f, ", {left_out} of more than {most} pieces left out")?;
+            write!(f, ", {left_out} skipped (more than {most} pieces)")?;
         }
         match self.failed.len() {
             0 => Ok(()),
-            failed => write!(f, ", {failed} that cannot be encoded left out"),
+            failed => write!(f, ", {failed} skipped (cannot be encoded)"),
         }
     }
 }
 
-/// The pieces of a pair, or the problem with a sentence that the tokenizer cannot encode. `place` is where the pair
-/// stands, for an error of any pair.
+/// Tokenizes a pair, or returns the problem with a sentence that the tokenizer cannot encode. `place` is the
+/// location of the pair, for errors that concern every pair.
 pub(crate) fn encode(
     pair: &Pair,
     tokenizers: &Tokenizers,

@@ -1,5 +1,4 @@
-//! Tokenizers trained on text: pieces of words, by byte-level BPE (§5.1) or by a unigram model;
-//! characters; words.
+//! Tokenizers trained on text: subword pieces by byte-level BPE (§5.1) or a unigram model; characters; words.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -11,38 +10,38 @@ use crate::data::tokenizers::bpe::train_bpe;
 use crate::data::tokenizers::unigram::train_unigram;
 use crate::data::tokenizers::word_level::{train_characters, train_decomposed, train_words};
 
-/// Smallest vocabulary of [`TokenizerKind::Bpe`] and [`TokenizerKind::Unigram`]: the special tokens
-/// and the 256 bytes.
+/// Smallest vocabulary of [`TokenizerKind::Bpe`] and [`TokenizerKind::Unigram`]: the special tokens and the 256
+/// bytes.
 pub const MIN_VOCAB_SIZE: usize = SPECIAL_TOKENS.len() + 256;
 
-/// Largest vocabulary of any kind: a larger one would not be read again.
+/// Largest vocabulary of any kind: the reader refuses larger ones.
 pub const MAX_VOCAB_SIZE: usize = MAX_TOKENS;
 
-/// The units that a tokenizer cuts text into.
+/// The units into which a tokenizer splits text.
 ///
-/// `decode(encode(text))` is `text` within the limits given for each kind. Text that spells a special
-/// token is text to all of them.
+/// `decode(encode(text))` is `text`, within the limits stated for each kind. All kinds treat text that spells a
+/// special token as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenizerKind {
-    /// Pieces of words, by byte-level byte-pair encoding (§5.1). Nothing is out of vocabulary; every
-    /// text is decoded to itself.
+    /// Subword pieces, by byte-level byte-pair encoding (§5.1). Nothing is out of vocabulary; every text is
+    /// decoded to itself.
     #[default]
     Bpe,
-    /// Pieces of words, by a unigram language model (Kudo, 2018): of all ways to cut a word, the most
-    /// probable one. Characters that are not in the vocabulary are spelled in bytes, so that nothing is
-    /// out of vocabulary; every text is decoded to itself.
+    /// Subword pieces, by a unigram language model (Kudo, 2018): each word has its most probable segmentation.
+    /// Characters outside the vocabulary are spelled as bytes, so that nothing is out of vocabulary; every text is
+    /// decoded to itself.
     Unigram,
-    /// Characters: Unicode's scalar values, white space among them. A character that was not seen in
-    /// training is `<unk>`; text without such characters is decoded to itself.
+    /// Characters: Unicode scalar values, including white space. A character not seen in training is `<unk>`; text
+    /// without such characters is decoded to itself.
     Characters,
-    /// Characters in Unicode's canonical decomposition (NFD): a letter and its accents are a token each,
-    /// and so are the letters of a Korean syllable. Few characters are then unknown. Text is decoded to
-    /// its decomposition, which reads the same and has other bytes; use it for sources.
+    /// Characters in Unicode's canonical decomposition (NFD): a letter and each of its accents are separate
+    /// tokens, and so are the letters of a Korean syllable. This leaves few characters unknown. Text is decoded to
+    /// its decomposition, which reads the same but has other bytes; use this kind for sources.
     Decomposed,
-    /// Words, separated by white space: for text that is tokenized already, such as phones. A word that was not seen
-    /// in training is `<unk>`. Text without such words is decoded to itself, up to white space: one space stands
-    /// between words, and none around them.
+    /// Words, separated by white space: for text that is already tokenized, such as phones. A word not seen in
+    /// training is `<unk>`. Text without such words is decoded to itself with normalised white space: one space
+    /// between words, none around them.
     Words,
 }
 
@@ -50,9 +49,9 @@ pub enum TokenizerKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenizerConfig {
-    /// The units that it cuts text into: pieces by BPE.
+    /// The units into which text is split. Default: BPE pieces.
     pub kind: TokenizerKind,
-    /// The most tokens that its vocabulary may have, special ones included: 8000.
+    /// Maximum number of tokens in the vocabulary, including special ones. Default: 8000.
     pub vocab_size: usize,
 }
 
@@ -66,8 +65,8 @@ impl Default for TokenizerConfig {
 }
 
 impl TokenizerConfig {
-    /// Checks that the vocabulary is large enough for the tokens of every tokenizer of the kind, and no larger than
-    /// a model's may be.
+    /// Checks that the vocabulary is large enough for the tokens that every tokenizer of its kind has, and not
+    /// larger than a model's may be.
     ///
     /// # Errors
     /// [`TokenizerError::VocabTooSmall`], [`TokenizerError::VocabWithoutText`] or [`TokenizerError::VocabTooLarge`].
@@ -93,27 +92,27 @@ impl TokenizerConfig {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
-    /// The vocabulary cannot hold the special tokens and the 256 bytes.
+    /// The vocabulary is too small for the special tokens and the 256 bytes.
     #[error(
         "vocab_size {vocab_size} is too small: the special tokens and the 256 bytes need {MIN_VOCAB_SIZE}"
     )]
     VocabTooSmall {
-        /// Size that was asked for.
+        /// The requested size.
         vocab_size: usize,
     },
-    /// The vocabulary cannot hold the special tokens and a character or a word.
+    /// The vocabulary is too small for the special tokens and one character or word.
     #[error(
         "vocab_size {vocab_size} is too small: the special tokens and one token of text need {}",
         SPECIAL_TOKENS.len() + 1
     )]
     VocabWithoutText {
-        /// Size that was asked for.
+        /// The requested size.
         vocab_size: usize,
     },
-    /// The vocabulary is larger than any model's.
+    /// The vocabulary is larger than a model's may be.
     #[error("vocab_size {vocab_size} is too large: a tokenizer has at most {MAX_VOCAB_SIZE}")]
     VocabTooLarge {
-        /// Size that was asked for.
+        /// The requested size.
         vocab_size: usize,
     },
     /// The `tokenizers` library failed.
@@ -123,12 +122,12 @@ pub enum TokenizerError {
 
 /// Trains a tokenizer on sentences, with [`SPECIAL_TOKENS`] as its first tokens.
 ///
-/// The sentences are read once, in turn, and are not kept: the memory needed grows with the number of
-/// distinct words. The same sentences, in any order, and the same configuration give the same tokenizer,
-/// byte for byte, on any number of threads. (The probabilities of a unigram model may differ in their last
-/// bit between operating systems, whose logarithms do.)
+/// The sentences are read once and not kept: memory grows with the number of distinct words. The same sentences in
+/// any order, with the same configuration, give the same tokenizer, byte for byte, on any number of threads. (The
+/// probabilities of a unigram model may differ in their last bit between operating systems, whose logarithms
+/// differ.)
 ///
-/// Encoding adds no `<bos>` or `<eos>`: batches add them.
+/// Encoding does not add `<bos>` or `<eos>`: batches add them.
 ///
 /// ```
 /// use transformer_train::data::{TokenizerConfig, TokenizerKind, train_tokenizer};
@@ -166,7 +165,7 @@ pub fn train_tokenizer<S: AsRef<str> + Send>(
     }
 }
 
-/// [`SPECIAL_TOKENS`], as trainers are given them.
+/// [`SPECIAL_TOKENS`] in the form that trainers accept.
 pub(crate) fn special_tokens() -> Vec<AddedToken> {
     SPECIAL_TOKENS
         .map(|token| AddedToken::from(token, true))

@@ -13,7 +13,7 @@ use transformer_core::text::Tokenizer;
 
 use crate::data::tokenizers::tokenizer::{TokenizerError, special_tokens};
 
-/// Any character, line breaks included, in every dialect of regular expressions that reads the file.
+/// Any character, including line breaks, in every dialect of regular expressions that reads the file.
 const ANY_CHARACTER: &str = r"[\s\S]";
 
 /// Trains [`TokenizerKind::Characters`](super::TokenizerKind::Characters).
@@ -53,7 +53,7 @@ fn characters() -> Result<Untrained, TokenizerError> {
     Ok(tokenizer)
 }
 
-/// A word's entry begins with a space, so that no word is a special token: the word `<eos>` is ` <eos>`.
+/// A word's entry begins with a space, so that no word equals a special token: the word `<eos>` is ` <eos>`.
 fn words() -> Untrained {
     let spaced = Metaspace::new(' ', PrependScheme::Always, false);
     let each = Sequence::new(vec![WhitespaceSplit.into(), spaced.clone().into()]);

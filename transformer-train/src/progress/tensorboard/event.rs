@@ -1,4 +1,4 @@
-//! TensorBoard's events, as protocol buffers.
+//! TensorBoard events, encoded as protocol buffers.
 //!
 //! ```text
 //! message Event {                    message Summary {              message SessionLog {
@@ -10,19 +10,19 @@
 //! }                                  }
 //! ```
 
-/// The format of the files, which their first event names.
+/// The file format, stated by the first event of a file.
 const FILE_VERSION: &[u8] = b"brain.Event:2";
 
-/// `SessionLog.START`: a run begins at this event's step, and events of later steps are superseded.
+/// `SessionLog.START`: a run starts at this event's step, and earlier events of later steps are superseded.
 const START: u64 = 1;
 
 /// The content of an event.
 pub(super) enum Content<'a> {
-    /// The format of the file.
+    /// The file format.
     Version,
-    /// The run begins, or is resumed, at the event's step.
+    /// The run starts or resumes at the event's step.
     Start,
-    /// Numbers by name, in single precision; those that are not finite are left out.
+    /// Values by name, in single precision; values that are not finite are skipped.
     Scalars(&'a [(String, f64)]),
 }
 
@@ -73,7 +73,7 @@ fn key(into: &mut Vec<u8>, field: u64, wire: Wire) {
     varint(into, (field << 3) | wire as u64);
 }
 
-/// Seven bits to a byte, the lowest first; the top bit says that more follow.
+/// Seven bits per byte, the lowest first; the top bit means that more bytes follow.
 fn varint(into: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         into.push(value as u8 | 0x80);
@@ -82,7 +82,7 @@ fn varint(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
-/// A field of text or of a message.
+/// A field that holds text or a message.
 fn bytes(into: &mut Vec<u8>, field: u64, content: &[u8]) {
     key(into, field, Wire::Length);
     varint(into, content.len() as u64);

@@ -1,4 +1,4 @@
-//! The log of a run as TensorBoard's event files.
+//! The log of a run as TensorBoard event files.
 
 mod event;
 mod record;
@@ -15,24 +15,24 @@ use crate::progress::log_file::LogFile;
 use crate::progress::observer::{RunObserver, RunStart, TrainingPoint};
 use crate::validation::{AverageOutcome, Validation};
 
-/// The directory of a run's event files, in its own.
+/// Name of the directory of event files, in the run's directory.
 pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
 
-/// Logs a run as event files that TensorBoard reads: one for each time that the run is started or resumed.
+/// Logs a run as TensorBoard event files: one each time that the run is started or resumed.
 ///
-/// The scalars have the names `train/loss`, `train/perplexity`, `train/accuracy`, `train/learning_rate`,
-/// `train/tokens_per_second`, `train/gradient_norm` and `train/skipped`, at each [`TrainingPoint`];
-/// `valid/loss`, `valid/perplexity`, `valid/accuracy`, and `valid/` with each name of
-/// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn), at each [`Validation`]; and the same with `average/`
-/// in place of `valid/`, of the mean of the last checkpoints. Their step is the update. Numbers that are not finite
-/// are left out.
+/// The scalars are `train/loss`, `train/perplexity`, `train/accuracy`, `train/learning_rate`,
+/// `train/tokens_per_second`, `train/gradient_norm` and `train/skipped`, at each [`TrainingPoint`]; `valid/loss`,
+/// `valid/perplexity`, `valid/accuracy`, and `valid/` with each name of
+/// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn), at each [`Validation`]; and the same with
+/// `average/` in place of `valid/`, for the average of the last checkpoints. Their step is the update. Values that
+/// are not finite are skipped.
 ///
-/// The file of a run that is resumed says so, and TensorBoard then drops the events of later updates, which are
-/// made again.
+/// The file of a resumed run marks the resume, and TensorBoard then drops earlier events of later updates, which
+/// are repeated.
 #[derive(Debug)]
 pub struct TensorBoardLog {
     directory: PathBuf,
-    /// From the run's start.
+    /// Set when the run starts.
     file: Option<LogFile>,
 }
 
@@ -48,7 +48,7 @@ impl TensorBoardLog {
     fn write(&mut self, step: usize, content: Content<'_>) -> Result<(), ObserverError> {
         if let Some(file) = &mut self.file {
             let event = event(now(), step, content);
-            // Whole records at a time, so that a reader finds no half of one.
+            // Whole records at a time, so that a reader never sees an incomplete one.
             file.write(&record(&event))?;
         }
         Ok(())
@@ -95,7 +95,7 @@ impl RunObserver for TensorBoardLog {
         self.scalars(validation.update, &named("average", validation))
     }
 
-    /// Writes the waiting events.
+    /// Writes the pending events.
     fn on_end(&mut self) -> Result<(), ObserverError> {
         match &mut self.file {
             Some(file) => Ok(file.write_waiting()?),
@@ -104,7 +104,7 @@ impl RunObserver for TensorBoardLog {
     }
 }
 
-/// The numbers of a validation, by their names in a group.
+/// The metrics of a validation, with names in a group.
 fn named(group: &str, validation: &Validation) -> Vec<(String, f64)> {
     let numbers = validation.all_numbers();
     numbers
@@ -118,11 +118,11 @@ fn now() -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-/// The beginning of a file's name, by which TensorBoard knows it; the time follows.
+/// The prefix of a file's name, by which TensorBoard recognises it; the time follows.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// The path of the next event file. TensorBoard reads the files in the order of their names, so that its time is
-/// later than that of each file before, whatever the clock says.
+/// The path of the next event file. TensorBoard reads the files in the order of their names, so the time in the
+/// name is later than in each earlier file, whatever the clock says.
 fn next_file(directory: &Path) -> io::Result<PathBuf> {
     let mut time = now() as u64;
     for entry in fs::read_dir(directory)? {

@@ -5,9 +5,9 @@
 //! [u8] the data                    u32  checksum of the data
 //! ```
 //!
-//! in little-endian order. A checksum is a CRC-32C, rotated and shifted by a constant ("masked").
+//! in little-endian order. A checksum is a CRC-32C, rotated and offset by a constant ("masked").
 
-/// A record of the data.
+/// Frames data as a record.
 pub(super) fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(data.len() + 16);
@@ -22,7 +22,7 @@ fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The CRC with Castagnoli's polynomial, 0x1EDC6F41, its bits reversed.
+/// The CRC with Castagnoli's polynomial, 0x1EDC6F41, reflected.
 fn crc32c(data: &[u8]) -> u32 {
     let next = |crc: u32, &byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
     !data.iter().fold(!0, next)
@@ -53,7 +53,7 @@ const TABLE: [u32; 256] = {
 mod tests {
     use super::*;
 
-    /// The check value of the CRC catalogue, and those of RFC 3720, B.4.
+    /// The check value of the CRC catalogue, and the examples of RFC 3720, B.4.
     #[test]
     fn checksums_are_those_of_the_standard() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

@@ -1,4 +1,4 @@
-//! The same run in every process.
+//! Shares the run with every process.
 
 use burn::module::Module;
 use burn::optim::Optimizer;
@@ -13,10 +13,10 @@ use crate::run::checkpoints::Checkpoint;
 use crate::run::state::RunState;
 use crate::run::trainer::start::Data;
 
-/// The run with rank 0's weights, moments and counts; unchanged in rank 0.
+/// The run with rank 0's weights, moments and counts; unchanged on rank 0.
 ///
 /// # Errors
-/// In rank 0, when another process has other settings, examples or parameters.
+/// On rank 0, when another process has different settings, examples or parameters.
 pub(crate) fn join<B: AutodiffBackend, M: Trainable<B>, O: Optimizer<M, B>>(
     ranks: &Ranks,
     config: &TrainingConfig,
@@ -43,7 +43,7 @@ pub(crate) fn join<B: AutodiffBackend, M: Trainable<B>, O: Optimizer<M, B>>(
         optimizer = optimizer.load_record(moments);
     }
     let counts = [state.update, state.skipped, state.skipped_in_a_row];
-    // Whole numbers up to 2⁵³.
+    // Integers up to 2⁵³.
     let [update, skipped, skipped_in_a_row] = ranks
         .of_first(counts.map(|count| count as f64))
         .map(|count| count as usize);
@@ -60,7 +60,7 @@ pub(crate) fn join<B: AutodiffBackend, M: Trainable<B>, O: Optimizer<M, B>>(
     })
 }
 
-/// The record that rank 0 makes, in the other processes; `None` in rank 0, which made it.
+/// Rank 0's record, in the other processes; `None` on rank 0.
 fn record_of_first<B: Backend, R: Record<B>>(
     ranks: &Ranks,
     own: impl FnOnce() -> R,

@@ -1,4 +1,4 @@
-//! The start of a run: all before its first update.
+//! The start of a run: everything before its first update.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -31,17 +31,17 @@ use crate::run::update_loop::Ended;
 use crate::run::update_loop::{Outcome, Run};
 use crate::validation::{OWN_NUMBERS, ValidationHook};
 
-/// The examples of a run, which fit the batches and, as far as they have been read, the model.
+/// The examples of a run. They fit the batches and, as far as they have been read, the model.
 pub(crate) struct Data<E: Example> {
-    /// The examples to train on.
+    /// The training examples.
     train: Arc<dyn ExampleSource<Example = E>>,
     /// Their batches.
     sampler: BatchSampler,
-    /// The examples to validate on.
+    /// The validation examples.
     valid: Batches<E>,
-    /// Identifies the examples to train on when a run is resumed.
+    /// Identifies the training examples when a run is resumed.
     pub train_set: ExampleSet,
-    /// Identifies the examples to validate on.
+    /// Identifies the validation examples.
     pub valid_set: ExampleSet,
 }
 
@@ -52,13 +52,13 @@ where
     O: Optimizer<M, B> + 'static,
     S: LrScheduler + 'static,
 {
-    /// The whole run. Compiled once for all sources of examples.
+    /// Runs everything. Compiled once for all sources of examples.
     pub(crate) fn run(
         mut self,
         train: Arc<dyn ExampleSource<Example = <M as Objective<B>>::Example>>,
         valid: Vec<<M as Objective<B>>::Example>,
     ) -> Result<Trained<M::InnerModule>, TrainError> {
-        // A time so far away that it has no name is none.
+        // A deadline too far away to represent is no deadline.
         let deadline = self
             .max_duration
             .and_then(|duration| Instant::now().checked_add(duration));
@@ -75,7 +75,7 @@ where
         let frozen = frozen_parameters::<B, M>(&self.model);
         let state = RunState::new(&self.config, data.train_set, data.valid_set, frozen);
         let new = Checkpoint {
-            // Moved, not cloned: the optimizer changes weights in place if they have no other holder.
+            // Moved, not cloned: the optimizer changes weights in place if nothing else holds them.
             model: self.model.fork(&self.devices[0]),
             average: None,
             optimizer: self.optimizer,
@@ -130,10 +130,10 @@ where
         let watch = self
             .watching
             .start(self.directory.as_deref(), display, &start)?;
-        // Validations and checkpoints need it, which are rank 0's.
+        // Only validations and checkpoints need it, and they are rank 0's.
         let decay = self.config.ema_decay.filter(|_| self.ranks.is_first());
         let average = decay.map(|decay| {
-            // The first weights are its beginning.
+            // It starts at the initial weights.
             let model = average.unwrap_or_else(|| model.clone());
             MovingAverage::new(decay, number_parameters::<B, M>(model).valid())
         });
@@ -167,7 +167,7 @@ where
         Ok(Trained::new(model, outcome))
     }
 
-    /// Checks the settings, each by itself and against the model, before anything is read or written.
+    /// Checks the settings, alone and against the model, before anything is read or written.
     fn check(&self) -> Result<(), TrainError> {
         self.config.validate()?;
         self.watching.validate()?;
@@ -180,8 +180,8 @@ where
         checked.map_err(|source| TrainError::Metrics { source })
     }
 
-    /// Checks that the names differ, because displays identify numbers by their names, and that there is the
-    /// one by which validations are compared.
+    /// Checks that metric names are unique, because displays identify metrics by name, and that the metric of
+    /// `best_by` exists.
     fn check_names(&self) -> Result<(), TrainError> {
         let mut names: HashSet<_> = displayed_names(self.hook.samples).collect();
         names.extend(OWN_NUMBERS.map(str::to_owned));
@@ -230,8 +230,8 @@ where
         })
     }
 
-    /// The same run in a process that follows rank 0: it computes its share of each update, and has no directory, no
-    /// display and no validations.
+    /// The same run in a process that follows rank 0: it computes its batches of each update, and has no
+    /// directory, display or validations.
     fn follower(self) -> Self {
         Self {
             directory: None,
@@ -265,7 +265,7 @@ where
             if has_some && !tokenizers.have_vocabularies_of(&Tokenizers::load(directory)?) {
                 return Err(TrainError::OtherTokenizers(directory.clone()));
             }
-            // Before its first checkpoint, a run may still get other languages.
+            // Before its first checkpoint, a run may still change its languages.
             if !has_some || checkpoints.newest()?.is_none() {
                 tokenizers.save(directory)?;
             }
@@ -274,7 +274,7 @@ where
     }
 }
 
-/// The run as of its newest checkpoint; unchanged if there is none.
+/// The run at its newest checkpoint; unchanged if there is none.
 fn resumed<B: AutodiffBackend, M: Trainable<B>, O: Optimizer<M, B> + 'static>(
     run: Checkpoint<M, O>,
     checkpoints: Option<&Checkpoints>,
@@ -292,7 +292,7 @@ fn resumed<B: AutodiffBackend, M: Trainable<B>, O: Optimizer<M, B> + 'static>(
     })
 }
 
-/// A schedule after this number of updates.
+/// Advances a schedule by this number of updates.
 fn after<S: LrScheduler>(mut schedule: S, updates: usize) -> S {
     for _ in 0..updates {
         schedule.step();
@@ -300,8 +300,8 @@ fn after<S: LrScheduler>(mut schedule: S, updates: usize) -> S {
     schedule
 }
 
-/// Begins the run in rank 0, and then in the others; in none if it has ended. The program writes beside the model, now
-/// that the run is sure to begin or to be resumed.
+/// Starts the run on rank 0, then on the others; on none if it has ended. The program's hook runs now that the run
+/// is certain to start or resume.
 fn begin(
     ranks: &Ranks,
     state: &RunState,

@@ -1,4 +1,4 @@
-//! The end of a run: the mean of its last checkpoints (§6.1).
+//! The end of a run: the average of its last checkpoints (§6.1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use crate::run::state::RunState;
 use crate::run::update_loop::{Run, StopReason};
 use crate::validation::AverageOutcome;
 
-/// How a run had ended, if nothing is left to do for it in its directory: no update, validation, average or file.
+/// The end state of a run that has nothing left to do in its directory: no update, validation, average or file.
 pub(crate) struct Ended {
     pub stopped: StopReason,
     pub average: Option<AverageOutcome>,
 }
 
 impl Ended {
-    /// The end of a run whose newest checkpoint has this state; `None` if something is left to do.
+    /// The end of the run whose newest checkpoint has this state; `None` if something is left to do.
     pub fn before(state: &RunState, checkpoints: &Checkpoints) -> Result<Option<Self>, TrainError> {
         let Some(stopped) = state.ended() else {
             return Ok(None);
@@ -41,7 +41,7 @@ impl Ended {
         Ok(Some(Self { stopped, average }))
     }
 
-    /// The end of a run that rank 0 has found to have ended: it knows how.
+    /// The end of a run, in another process than rank 0, which knows the details.
     pub fn elsewhere() -> Self {
         Self {
             stopped: StopReason::Updates,
@@ -53,8 +53,8 @@ impl Ended {
 /// Checkpoints of a run: their updates, and their directories in the same order.
 type UpdatesAndDirectories = (Vec<usize>, Vec<PathBuf>);
 
-/// The last checkpoints, of which a run makes the mean at its end; `None` if it makes none, or has one checkpoint
-/// only.
+/// The last checkpoints, which are averaged at the end of a run; `None` if averaging is off or there is only one
+/// checkpoint.
 fn last_checkpoints(
     state: &RunState,
     checkpoints: &Checkpoints,
@@ -73,11 +73,11 @@ where
     O: Optimizer<M, B> + 'static,
     S: LrScheduler,
 {
-    /// Makes the mean of the last checkpoints, validates it, and makes it the directory's model if it is the
-    /// best one. `None` if the run makes none, or has one checkpoint only.
+    /// Averages the last checkpoints, validates the result, and makes it the directory's model if it is the best.
+    /// `None` if averaging is off or there is only one checkpoint.
     ///
-    /// The model is written before the record of it, so that a run that is killed between the two does the
-    /// same again when it is resumed.
+    /// The model is written before its record, so that a run killed between the two repeats this when it is
+    /// resumed.
     pub(crate) fn average_last_checkpoints(
         &mut self,
         model: &M,
@@ -104,7 +104,7 @@ where
         Ok(outcome)
     }
 
-    /// The mean of checkpoints, as a model.
+    /// The average of checkpoints, as a model.
     fn mean(
         &self,
         model: &M,
@@ -120,7 +120,7 @@ where
         Ok(model)
     }
 
-    /// Validates the mean of the checkpoints of these updates, and keeps it if it is the best model.
+    /// Validates the average of the checkpoints of these updates, and keeps it if it is the best model.
     fn judge(
         &mut self,
         model: &M::InnerModule,
@@ -128,7 +128,7 @@ where
     ) -> Result<AverageOutcome, TrainError> {
         let (statistics, measured) = self.measure(model)?;
         let validation = self.validation(&Statistics::default(), &statistics, measured.numbers);
-        // A run that had ended here before makes another average if it is resumed with another `average_last`.
+        // A run that had ended here makes another average if it is resumed with another `average_last`.
         let update = self.state.update;
         let averages = &mut self.state.averages;
         averages.retain(|average| average.validation.update != update);

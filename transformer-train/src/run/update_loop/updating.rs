@@ -23,7 +23,7 @@ where
     O: Optimizer<M, B> + 'static,
     S: LrScheduler,
 {
-    /// An update that was read, whose examples fit the model.
+    /// Checks that the examples of an update fit the model.
     pub(crate) fn checked(
         &self,
         model: &M,
@@ -36,8 +36,8 @@ where
         Ok(loaded.update)
     }
 
-    /// One update: gradients, one step of the schedule, and one of the optimizer unless loss or gradients are
-    /// not finite. The update counts in either case, so that the next one has other examples.
+    /// One update: gradients, one step of the schedule, and one optimizer step unless the loss or the gradients
+    /// are not finite. The update counts in either case, so that the next one has other examples.
     pub(crate) fn update(
         &mut self,
         model: M,
@@ -60,7 +60,7 @@ where
         Ok((model, item))
     }
 
-    /// A step of the optimizer, with gradients of this norm.
+    /// One optimizer step, with gradients of this norm.
     fn step(&mut self, model: M, grads: GradientsParams, norm: f64, learning_rate: f64) -> M {
         let grads = match self.config.clip_norm {
             Some(max_norm) => scaled_down::<B, M>(&model, grads, norm, max_norm),
@@ -69,19 +69,20 @@ where
         self.optimizer.step(learning_rate, model, grads)
     }
 
-    /// The gradients of the next update, added up from every device of every process, and its loss and their norm.
+    /// The gradients of the next update, summed over every device of every process, with its loss and gradient
+    /// norm.
     fn gradients(
         &mut self,
         model: &M,
         mut update: Update<<M as Objective<B>>::Example>,
     ) -> (GradientsParams, UpdateItem) {
         let ranks = &self.ranks;
-        // Each gradient is divided by the weight of all.
+        // Each gradient is divided by the total weight.
         let [weight] = ranks.sum([update.loss_weight as f64]);
         update.loss_weight = weight as usize;
         let (grads, sums) = self.own_gradients(model, update);
         if ranks.is_alone() {
-            // Both are read back before the optimizer's step, which depends on them: once, in one transfer.
+            // The optimizer's step depends on both, so they are read back first, in one transfer.
             let sums = sums.expect("an update has a batch");
             let norm = global_norm::<B, M>(model, &grads);
             return (grads, UpdateItem::read(sums, norm));
@@ -91,7 +92,7 @@ where
         let summed = &mut self.summed;
         let grads = sum_gradients::<B, M>(ranks, model, grads, summed);
         let norm = global_norm::<B, M>(model, &grads);
-        // Rank 0's, so that all clip alike, and skip the same updates.
+        // Rank 0's norm, so that all ranks clip alike and skip the same updates.
         let [gradient_norm] = ranks.of_first([norm.into_scalar().elem()]);
         let item = UpdateItem {
             statistics,
@@ -100,8 +101,8 @@ where
         (grads, item)
     }
 
-    /// The gradients of this process's batches, added up from every device, and the sums over their tokens; `None`
-    /// if it has no batch.
+    /// The gradients of this process's batches, summed over its devices, and the sums over their tokens; `None` if
+    /// it has no batches.
     fn own_gradients(
         &self,
         model: &M,
@@ -126,8 +127,8 @@ where
         (accumulator.grads(), sums)
     }
 
-    /// The seed of the next update's dropout: a function of the update's number, so that a resumed run draws the
-    /// same. Each rank draws its own, and rank 0 that of a process by itself.
+    /// The seed of the next update's dropout, a function of the update's number, so that a resumed run draws the
+    /// same. Each rank has its own seed; rank 0 has the seed of a single process.
     fn seed(&self) -> u64 {
         let number = self.state.update + 1;
         let seed = mix(self.config.seed, number as u64);
@@ -137,8 +138,7 @@ where
         }
     }
 
-    /// Fails if as many updates in a row were skipped as may be, `item` being the last: only in rank 0, which reports
-    /// for all.
+    /// Fails if `item` is the last of too many consecutive skipped updates: only on rank 0, which reports for all.
     fn check_skipped(&self, item: &UpdateItem) -> Result<(), TrainError> {
         let skipped = self.state.skipped_in_a_row;
         if skipped < self.config.skip_limit || !self.ranks.is_first() {
@@ -153,7 +153,7 @@ where
     }
 }
 
-/// Hashes two numbers into one (the finaliser of SplitMix64), so that neighbours are independent.
+/// Hashes two numbers into one (the finaliser of SplitMix64), so that neighbouring inputs give independent seeds.
 fn mix(seed: u64, number: u64) -> u64 {
     let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

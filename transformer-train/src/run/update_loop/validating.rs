@@ -20,8 +20,8 @@ where
     O: Optimizer<M, B> + 'static,
     S: LrScheduler,
 {
-    /// Validates the model, records it, and saves the model if it is the best so far. `Break` if the hook ends
-    /// the run.
+    /// Validates the model, records the result, and saves the model if it is the best so far. `Break` if the hook
+    /// ends the run.
     pub(crate) fn validate(&mut self, model: &M) -> Result<ControlFlow<()>, TrainError> {
         let model = self.valid_model(model);
         let (statistics, measured) = self.measure(&model)?;
@@ -38,7 +38,7 @@ where
         Ok(flow)
     }
 
-    /// Fails if the loss of a validation is NaN or infinite: such a model is not worth saving.
+    /// Fails if the validation loss is NaN or infinite: such a model is not worth saving.
     fn check_loss(&self, statistics: &Statistics) -> Result<(), TrainError> {
         let loss = statistics.mean_loss();
         match loss.is_finite() {
@@ -71,7 +71,7 @@ where
         }
     }
 
-    /// Sums over the validation examples, and the hook's measurement.
+    /// The sums over the validation examples, and the hook's measurement.
     pub(crate) fn measure(
         &mut self,
         model: &M::InnerModule,

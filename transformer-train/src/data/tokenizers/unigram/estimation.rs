@@ -1,10 +1,10 @@
-//! The pieces of a unigram language model, estimated from words (Kudo, 2018, §3.2): frequent substrings
-//! are the first pieces; expectation and maximisation fit their probabilities; those that the words can
-//! best do without are given up, until few enough are left.
+//! The pieces of a unigram language model, estimated from words (Kudo, 2018, §3.2). The seed pieces are frequent
+//! substrings; expectation maximisation fits their probabilities; the pieces whose removal costs the least
+//! likelihood are pruned, until few enough are left.
 //!
-//! As in SentencePiece: each round fits the probabilities twice and keeps three quarters of the pieces; the
-//! M-step is that of a sparse prior (digamma); a rare character is not among the pieces, and is spelled
-//! in bytes. Substrings count as often as their words occur.
+//! As in SentencePiece: each round fits the probabilities twice and keeps three quarters of the pieces; the M-step
+//! uses a sparse prior (digamma); rare characters are not pieces, and are spelled in bytes. Substrings count as
+//! often as their words occur.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,36 +14,36 @@ use rayon::slice::ParallelSlice;
 
 use crate::data::tokenizers::unigram::pieces::{Piece, Pieces};
 
-/// Most characters of a piece.
+/// Maximum characters of a piece.
 const MAX_LENGTH: usize = 16;
-/// Most substrings to begin with.
+/// Maximum number of seed substrings.
 const MAX_SEEDS: usize = 1_000_000;
-/// A substring seen once is no piece: it would only memorise its word.
+/// A substring that occurs once is not a piece: it would only memorise its word.
 const MIN_COUNT: u64 = 2;
-/// Expected occurrences below which a piece is given up at once.
+/// Pieces with fewer expected occurrences are pruned at once.
 const MIN_EXPECTED: f64 = 0.5;
-/// Fits of the probabilities between two rounds of giving up.
+/// Fits of the probabilities between two rounds of pruning.
 const FITS: usize = 2;
-/// Share of the pieces that a round keeps.
+/// Fraction of the pieces that a round keeps.
 const KEPT: f64 = 0.75;
-/// Characters of text, out of 10 000, that the characters among the pieces must cover; rarer characters are
-/// no pieces.
+/// Characters of text, out of 10 000, that the character pieces must cover; rarer characters are not pieces.
 const COVERED: u64 = 9_995;
-/// Parts in which words are summed. A fixed number, so that the sums do not depend on the threads.
+/// Parts in which sums over words are computed. The number is fixed, so that the sums do not depend on the
+/// threads.
 const PARTS: usize = 16;
 
-/// A word, or the part of one between characters that are no pieces.
+/// A word, or a part of one between characters that are not pieces.
 struct Word {
     text: Vec<char>,
     count: u64,
 }
 
-/// At most `n_pieces` pieces of these words with their counts, the most probable first.
+/// At most `n_pieces` pieces of these words, the most probable first.
 pub fn estimated(words: &HashMap<String, u64>, n_pieces: usize) -> Vec<Piece> {
     let alphabet = alphabet(words, n_pieces);
     let words = cut(words, &alphabet);
     let mut pieces = Pieces::new(seeds(&alphabet, &words));
-    // More than asked for, so that the last choice is by probability.
+    // More than requested, so that the final selection is by probability.
     let enough = n_pieces + n_pieces / 10;
     loop {
         for _ in 0..FITS {
@@ -66,7 +66,7 @@ fn alphabet(words: &HashMap<String, u64>, n_pieces: usize) -> BTreeMap<char, u64
     }
     let total: u64 = counts.values().sum();
     let mut counts: Vec<(char, u64)> = counts.into_iter().collect();
-    // Stable: characters that are as frequent stay in their order.
+    // Stable: equally frequent characters keep their order.
     counts.sort_by_key(|&(_, count)| Reverse(count));
     let mut covered = 0;
     let is_needed = |&(_, count): &(char, u64)| {
@@ -81,7 +81,7 @@ fn alphabet(words: &HashMap<String, u64>, n_pieces: usize) -> BTreeMap<char, u64
         .collect()
 }
 
-/// The words, cut at the characters that are not in the alphabet; in the order of their text.
+/// The words, split at characters outside the alphabet, sorted by text.
 fn cut(words: &HashMap<String, u64>, alphabet: &BTreeMap<char, u64>) -> Vec<Word> {
     let mut parts: BTreeMap<&str, u64> = BTreeMap::new();
     for (word, count) in words {
@@ -99,7 +99,7 @@ fn cut(words: &HashMap<String, u64>, alphabet: &BTreeMap<char, u64>) -> Vec<Word
         .collect()
 }
 
-/// The pieces to begin with: the alphabet, and the substrings that fill the most text.
+/// The seed pieces: the alphabet, and the substrings that cover the most text.
 fn seeds(alphabet: &BTreeMap<char, u64>, words: &[Word]) -> Vec<Piece> {
     let mut longer: Vec<(&[char], u64)> = substrings(words)
         .into_iter()
@@ -123,10 +123,10 @@ fn seeds(alphabet: &BTreeMap<char, u64>, words: &[Word]) -> Vec<Piece> {
         .collect()
 }
 
-/// Substrings of two characters and more that occur often enough, with their counts. One that only occurs
-/// within the same longer one is left out.
+/// Substrings of at least two characters that occur often enough, with their counts. A substring that occurs only
+/// within one longer substring is excluded.
 ///
-/// Found by length: the beginning and the end of a frequent substring are frequent, too.
+/// They are found by increasing length: the prefix and the suffix of a frequent substring are frequent, too.
 fn substrings(words: &[Word]) -> HashMap<&[char], u64> {
     let mut found: HashMap<&[char], u64> = HashMap::new();
     let mut shorter: HashSet<&[char]> = HashSet::new();
@@ -157,8 +157,8 @@ fn substrings(words: &[Word]) -> HashMap<&[char], u64> {
     found
 }
 
-/// The pieces with probabilities that fit the words better (one E-step and one M-step), without those
-/// that are hardly expected.
+/// The pieces with re-estimated probabilities (one E-step and one M-step), without those whose expected count is
+/// too low.
 fn fitted(pieces: &Pieces, words: &[Word]) -> Pieces {
     let expected = summed(words, pieces.list().len(), |word, expected| {
         pieces.add_expected(&word.text, word.count, expected);
@@ -176,7 +176,7 @@ fn fitted(pieces: &Pieces, words: &[Word]) -> Pieces {
     Pieces::new(list.collect())
 }
 
-/// The pieces without those that the words can best do without; at least `enough` stay.
+/// The pieces without those whose removal costs the least likelihood; at least `enough` remain.
 fn pruned(pieces: &Pieces, words: &[Word], enough: usize) -> Pieces {
     let list = pieces.list();
     let counts = summed(words, list.len(), |word, counts| {
@@ -201,8 +201,8 @@ fn pruned(pieces: &Pieces, words: &[Word], enough: usize) -> Pieces {
     Pieces::new(characters.chain(longer).take(most).cloned().collect())
 }
 
-/// How much the log-likelihood of the words falls if each of the `count` occurrences of a piece, of `total`
-/// of all pieces, is replaced by `others`.
+/// The decrease of the words' log-likelihood if each of the `count` occurrences of a piece, out of `total` of all
+/// pieces, is replaced by `others`.
 fn loss(count: f64, total: f64, others: &[usize], counts: &[f64]) -> f64 {
     let new_total = total + count * (others.len() as f64 - 1.0);
     let replaced: f64 = others
@@ -229,7 +229,7 @@ fn most_probable(list: &[Piece], n_pieces: usize) -> Vec<Piece> {
     chosen
 }
 
-/// The sums over all words of `n` numbers, to which `add` adds those of a word.
+/// `n` sums over all words, to which `add` adds the terms of a word.
 fn summed(words: &[Word], n: usize, add: impl Fn(&Word, &mut [f64]) + Sync) -> Vec<f64> {
     let parts: Vec<Vec<f64>> = words
         .par_chunks(words.len().div_ceil(PARTS).max(1))
@@ -299,8 +299,8 @@ mod tests {
         assert!((digamma(1e6) - (1e6_f64.ln() - 5e-7)).abs() < 1e-9);
     }
 
-    /// Counted by hand: `th` is always followed by `e`, and so is left out; `he` occurs in 18 words, as
-    /// `the` does; ` the` in 14.
+    /// Counted by hand: `th` is always followed by `e`, and so is excluded; `he` occurs in 18 words, as `the`
+    /// does; ` the` in 14.
     #[test]
     fn substrings_are_counted_and_closed() {
         let alphabet = alphabet(&words(&WORDS), 100);

@@ -1,8 +1,8 @@
-//! Pieces by a unigram language model (Kudo, 2018), as SentencePiece has them: the tokenizer.
+//! The tokenizer with the pieces of a unigram language model (Kudo, 2018), as in SentencePiece.
 //!
-//! The estimation of the pieces is our own (`unigram/estimation.rs`), because that of the crate
-//! `tokenizers` gives another vocabulary each time (it ranks rare characters in the order of a hash map, and
-//! sums in the order of threads), knows no bytes, and panics on a text that holds `<UNK>`.
+//! The estimation of the pieces is our own (`unigram/estimation.rs`). The implementation in the crate `tokenizers`
+//! gives a different vocabulary each time (it ranks rare characters in the order of a hash map, and sums in the
+//! order of threads), does not support bytes, and panics on a text that contains `<UNK>`.
 
 mod estimation;
 mod pieces;
@@ -26,10 +26,10 @@ use transformer_core::text::Tokenizer;
 use crate::data::tokenizers::tokenizer::{MIN_VOCAB_SIZE, TokenizerError, special_tokens};
 use estimation::estimated;
 
-/// A word: letters, digits, or other characters, with the space before it; or white space alone.
+/// A word: letters, digits, or other characters, with the space before it; or a single white-space character.
 ///
-/// Words have one kind of character, so that no word, and hence no piece of one, looks like `<eos>` or like
-/// the byte `<0x0A>`.
+/// A word has characters of one kind, so that no word, and hence no piece, looks like `<eos>` or the byte
+/// `<0x0A>`.
 const WORD: &str = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s";
 
 /// Position of `<unk>` in [`SPECIAL_TOKENS`].
@@ -57,7 +57,7 @@ fn untrained() -> Result<Untrained, TokenizerError> {
         .map_err(TokenizerError::Training)?;
     let mut tokenizer = Untrained::new(Unigram::default());
     tokenizer
-        // So that a word is the same at the start of a sentence and inside one.
+        // A word has the same pieces at the start of a sentence and inside one.
         .with_normalizer(Some(Prepend::new(" ".into())))
         .with_pre_tokenizer(Some(words))
         .with_decoder(Some(Sequence::new(vec![
@@ -68,7 +68,7 @@ fn untrained() -> Result<Untrained, TokenizerError> {
     Ok(tokenizer)
 }
 
-/// Counts words, and estimates the pieces that they are made of.
+/// Counts words and estimates their pieces.
 struct PieceTrainer {
     n_pieces: usize,
     words: HashMap<String, u64>,
@@ -85,7 +85,7 @@ impl Trainer for PieceTrainer {
     fn train(&self, model: &mut ModelWrapper) -> tokenizers::Result<Vec<AddedToken>> {
         let special = SPECIAL_TOKENS.into_iter().map(String::from);
         let bytes = (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>"));
-        // Never found in a word, so that any number will do.
+        // Never found in a word, so that any score will do.
         let unscored = special.chain(bytes).map(|name| (name, 0.0));
         let pieces = estimated(&self.words, self.n_pieces).into_iter();
         let scored = pieces.map(|piece| {
@@ -118,7 +118,7 @@ impl Trainer for PieceTrainer {
     }
 }
 
-/// The sums of two counts.
+/// Adds two counts.
 fn joined(some: HashMap<String, u64>, others: HashMap<String, u64>) -> HashMap<String, u64> {
     let (mut more, fewer) = match some.len() < others.len() {
         true => (others, some),

@@ -1,4 +1,4 @@
-//! Pieces with probabilities, and the ways to cut a word into them.
+//! Pieces with probabilities, and the segmentations of a word into them.
 
 use std::collections::HashMap;
 
@@ -12,23 +12,23 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Whether it is one character. Such a piece is never given up: each word can be cut into them.
+    /// Whether it is one character. Such a piece is never pruned: every word can be split into them.
     pub fn is_character(&self) -> bool {
         self.text.len() == 1
     }
 }
 
-/// Pieces, all characters of the words among them, and a trie that finds them.
+/// Pieces, including every character of the words, and a trie over them.
 #[derive(Debug)]
 pub struct Pieces {
     list: Vec<Piece>,
-    /// The node that a character leads to from a node; the root is 0.
+    /// The child of a node for a character; the root is 0.
     children: HashMap<(usize, char), usize>,
-    /// For each node, the position in `list` of the piece that ends there.
+    /// Per node, the position in `list` of the piece that ends there.
     ends: Vec<Option<usize>>,
 }
 
-/// A piece at a place of a word.
+/// A piece at a position of a word.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: usize,
@@ -38,7 +38,7 @@ struct Span {
 }
 
 impl Pieces {
-    /// Makes the pieces of this list findable.
+    /// Builds the trie of these pieces.
     pub fn new(list: Vec<Piece>) -> Self {
         let mut children = HashMap::new();
         let mut ends = vec![None];
@@ -60,24 +60,24 @@ impl Pieces {
         }
     }
 
-    /// The pieces, in the order in which they were given.
+    /// The pieces, in the given order.
     pub fn list(&self) -> &[Piece] {
         &self.list
     }
 
-    /// Adds to `expected` how often each piece is expected in a word that occurs `count` times: the sum of
-    /// the probabilities of all ways to cut it (the E-step).
+    /// Adds to `expected` the expected count of each piece in a word that occurs `count` times, over all
+    /// segmentations (the E-step).
     pub fn add_expected(&self, word: &[char], count: u64, expected: &mut [f64]) {
         let spans = self.spans(word);
-        // For each prefix of the word, the logarithm of the sum over all ways to cut it.
+        // Per prefix of the word, the log-probability summed over all its segmentations.
         let mut prefix = vec![f64::NEG_INFINITY; word.len() + 1];
         prefix[0] = 0.0;
         for span in &spans {
             let ways = prefix[span.start] + self.list[span.piece].log_probability;
             prefix[span.end] = log_add(prefix[span.end], ways);
         }
-        // For each place, the expected number of cuts there, found from the word's end: a cut's weight
-        // comes from the pieces that end there, in proportion to their shares of the prefix.
+        // Per position, the expected number of cuts there, computed from the end of the word: each piece that ends
+        // at a cut receives its fraction of the prefix's probability.
         let mut cuts = vec![0.0; word.len() + 1];
         cuts[word.len()] = count as f64;
         for span in spans.iter().rev() {
@@ -88,7 +88,7 @@ impl Pieces {
         }
     }
 
-    /// The most probable way to cut a word: positions in the list, in no order. The piece `without` is not
+    /// The most probable segmentation of a word: positions in the list, unordered. The piece `without` is not
     /// used.
     pub fn best(&self, word: &[char], without: Option<usize>) -> Vec<usize> {
         let mut best: Vec<(f64, Option<Span>)> = vec![(f64::NEG_INFINITY, None); word.len() + 1];
@@ -108,7 +108,7 @@ impl Pieces {
         found
     }
 
-    /// All pieces in a word, by their start.
+    /// All pieces in a word, ordered by start.
     fn spans(&self, word: &[char]) -> Vec<Span> {
         let mut spans = Vec::new();
         for start in 0..word.len() {
@@ -128,7 +128,7 @@ impl Pieces {
     }
 }
 
-/// `ln(exp(a) + exp(b))`, where one is finite.
+/// `ln(exp(a) + exp(b))`, where at least one is finite.
 fn log_add(a: f64, b: f64) -> f64 {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     high + (low - high).exp().ln_1p()
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The pieces of these texts and probabilities.
+    /// The pieces with these texts and probabilities.
     fn pieces(probabilities: &[(&str, f64)]) -> Pieces {
         let piece = |&(text, probability): &(&str, f64)| Piece {
             text: text.chars().collect(),
@@ -148,7 +148,7 @@ mod tests {
         Pieces::new(probabilities.iter().map(piece).collect())
     }
 
-    /// Every way to cut a word, with its probability, by trying each piece at the start of the rest.
+    /// Every segmentation of a word, with its probability, by trying each piece at the start of the rest.
     fn ways(probabilities: &[(&str, f64)], word: &str) -> Vec<(Vec<usize>, f64)> {
         if word.is_empty() {
             return vec![(Vec::new(), 1.0)];

@@ -4,7 +4,7 @@
 //! gives it the library's weights, and compares logits and gradients with the library's.
 #![allow(missing_docs)] // docs/learn has more than fits here.
 
-use burn::module::Module;
+use burn::module::{AutodiffModule, Module};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
@@ -265,7 +265,7 @@ fn main() {
         }
     }
     let test = sequences(&mut random);
-    let copies = greedy(&model, ids(&[], &test, &[], &device), 12);
+    let copies = greedy(&model.valid(), ids(&[], &test, &[], &device), 12);
     let exact = copies.iter().zip(&test).filter(|(copy, row)| copy == row).count();
     println!("exact copies: {exact} of {}", test.len());
 }
@@ -284,7 +284,7 @@ pub fn ids<B: Backend>(first: &[u32], rows: &Rows, last: &[u32], device: &B::Dev
     Tensor::from_data(TensorData::new(rows.concat(), [rows.len(), len]), device)
 }
 
-// Greedy decoding: the most probable token, again and again
+// §6.1 Greedy decoding
 /// The tokens before `<eos>`, at most `longest`, for each row of the source.
 pub fn greedy<B: Backend>(model: &Transformer<B>, source: Tokens<B>, longest: usize) -> Rows {
     let memory = model.encode(source);

@@ -16,7 +16,9 @@ pub fn write(folder: &Path) -> Result<(), Failure> {
         if path.extension().is_some_and(|extension| extension == "md") {
             let page = fs::read_to_string(&path)?;
             let written = filled(&page).map_err(|error| format!("{}: {error}", path.display()))?;
-            fs::write(&path, written)?;
+            if written != page {
+                fs::write(&path, written)?;
+            }
         }
     }
     Ok(())

@@ -74,7 +74,7 @@ fn schedules() -> String {
     svg.text([left + width / 2.0, bottom + 42.0], "middle", 13, "update");
     svg.text([left - 55.0, 22.0], "start", 13, "learning rate");
     for (warmup, colour) in [(1000, "#c98a2b"), (4000, dark()), (8000, "#3f8f5b")] {
-        let steps = (1..=1000).map(|point| 20 * point);
+        let steps = (0..=200).map(|point| 100 * point);
         let points = steps.map(|step| place(step as f64, rate(step, 512, warmup)));
         svg.line(&Vec::from_iter(points), colour, 2.0);
         let [x, y] = place(warmup as f64, rate(warmup, 512, warmup));

@@ -42,6 +42,23 @@ fn every_example_has_help_and_a_seed() {
 }
 
 #[test]
+fn annotated_trains_and_decodes() {
+    let out = succeeds(example("annotated").args(["--updates", "1"]));
+    let copies = out.strip_prefix("exact copies: ").expect("a count");
+    assert!(copies.ends_with(" of 100\n"), "{out}");
+}
+
+#[test]
+fn learn_prints_a_listing_and_names_all() {
+    let names = succeeds(&mut example("learn"));
+    assert!(names.contains("four_by_four\n"), "{names}");
+    let out = succeeds(example("learn").arg("one_query"));
+    assert!(out.contains("weight 7.39 / 16.78 = 0.44"), "{out}");
+    let error = fails(example("learn").arg("nosuch"));
+    assert!(error.contains("nosuch: not a listing"), "{error}");
+}
+
+#[test]
 fn copy_task_counts_exact_copies_and_fails_below_its_bound() {
     let mut command = example("copy_task");
     command.args(["--d-model", "8", "--batch-tokens", "64", "--updates", "6"]);

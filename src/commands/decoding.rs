@@ -15,19 +15,19 @@ pub struct Decoding {
     /// Beam size, the number of hypotheses kept at each step; 1 is greedy decoding [default: 4]
     #[arg(long, value_name = "N")]
     beam: Option<usize>,
-    /// Length penalty, a divisor of log-probabilities: A for GNMT's ((5 + length) / 6)^A, `length^A` for Hugging Face's
-    /// length_penalty A, or `average` for `length^1` [default: 0.6]
+    /// Length penalty, by which log-probabilities are divided: a number A for ((5 + length) / 6)^A, as in GNMT;
+    /// `length^A`, as length_penalty in Hugging Face; or `average`, the same as `length^1` [default: 0.6]
     #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: Option<LengthPenalty>,
     /// true: stop as soon as --beam hypotheses are finished (as in CTranslate2); false: continue while a better
     /// hypothesis is still possible (as in Hugging Face) [default: true]
     #[arg(long, value_name = "BOOL")]
     early_stopping: Option<bool>,
-    /// Weight of the coverage penalty, for source tokens that no target token attends to [default: 0]
+    /// Weight of the coverage penalty, for source tokens that receive little attention [default: 0]
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
     coverage_penalty: Option<f64>,
-    /// Sample each token from its distribution instead of searching. The samples of a sentence depend on --seed and on
-    /// its text only: equal sentences have equal samples. --n-best gives several samples per sentence
+    /// Sample each token from its distribution instead of searching. Samples depend only on --seed and the sentence, so
+    /// equal sentences have equal samples. --n-best gives several samples per sentence
     #[arg(long, conflicts_with_all = ["beam", "length_penalty", "early_stopping", "coverage_penalty"])]
     sample: bool,
     /// Sampling temperature, by which log-probabilities are divided [default: 1]
@@ -36,7 +36,7 @@ pub struct Decoding {
     /// Sample from the K most likely tokens; 0 for all tokens [default: 0]
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Sample from the most likely tokens with a total probability of P (nucleus sampling) [default: 1]
+    /// Sample from the most likely tokens whose probabilities add up to P (nucleus sampling) [default: 1]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f64>,
     /// Minimum length of a translation in tokens, at most the maximum length [default: 0]

@@ -46,7 +46,7 @@ pub struct Interrupted {
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Common {
-    /// Backend to run on, among those compiled in (Cargo features ndarray, flex, wgpu, tch)
+    /// Backend to run on, one of those compiled in (Cargo features ndarray, flex, wgpu, tch)
     #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
     pub backend: BackendChoice,
     /// Random seed for initial weights, held-out pairs, batches, dropout and samples [default: 0]

@@ -17,11 +17,11 @@ Examples:
     transformer evaluate --model model --data model/valid.tsv
     transformer evaluate --model model-int8 --data model/valid.tsv";
 
-/// Write a model with its matrices as 8-bit integers, in a quarter of the size.
+/// Write a model with its matrices as 8-bit integers, at a quarter of the size.
 ///
 /// On the backends ndarray and flex, `translate`, `evaluate` and `score` multiply the integers. Other backends
-/// dequantize the weights. The model may be ours or pretrained. Its tokenizers and decoding options are copied. Keep the
-/// original model for further training: the output directory has only the rounded weights.
+/// dequantize the weights. The model may be trained by this program or pretrained. Its tokenizers and decoding options
+/// are copied. Keep the original model for further training: the output directory has only the rounded weights.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Quantize {

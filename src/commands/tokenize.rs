@@ -18,9 +18,9 @@ Examples:
 
 /// Show how a model's tokenizers split text.
 ///
-/// Writes one line per input line: its tokens, separated by spaces. They are the tokens that the model reads, including
-/// the first ones, such as a language token, but without the end-of-sentence token, which the model adds. White space at
-/// the ends of a line is kept here; `translate` removes it.
+/// Writes one line per input line: its tokens, separated by spaces. They include special tokens at the beginning, such
+/// as a language token, but not the end-of-sentence token, which the model adds. White space at the ends of a line is
+/// kept here; `translate` removes it.
 ///
 /// A line that cannot be read gives an empty output line and an error message on standard error. The exit code is then
 /// 1.

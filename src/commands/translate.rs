@@ -46,7 +46,7 @@ pub struct Translate {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Print the N best translations per sentence, best first, each on a line that begins with the line number of the
-    /// sentence. An empty or untranslatable sentence has one line without text
+    /// sentence. An empty or untranslatable sentence gives one line without a translation
     #[arg(long, value_name = "N", default_value_t = 1)]
     n_best: usize,
     /// Text with which every translation begins

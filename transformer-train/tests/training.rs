@@ -446,8 +446,8 @@ fn resuming_with_other_settings_or_data_says_which() {
         let error = resumed.train(pairs(30), valid).unwrap_err();
         assert!(matches!(error, TrainError::OtherValidation { .. }));
         let error = error.to_string();
-        assert!(error.contains(": validated on 10 pairs of"), "{error}");
-        let other = format!(", not on {number} pairs of");
+        assert!(error.contains(": validated on 10 pairs ("), "{error}");
+        let other = format!(", not on {number} pairs (");
         assert!(error.contains(&other), "{error}");
     }
     assert_eq!(resume(&out, run(), pairs(30)).unwrap(), 12);

@@ -43,7 +43,7 @@ fn help(metric: TextMetric) -> &'static str {
             "100 − exact_match: the word error rate if a line is a word and its tokens are phones"
         }
         TextMetric::TokenErrorRate => {
-            "Edits per token between spaces: the word error rate if a line is a sentence, the phone error rate if it is a word"
+            "Edits per space-separated token: the word error rate if a line is a sentence, the phone error rate if it is a word"
         }
     }
 }

@@ -40,7 +40,7 @@ Examples:
 ///
 /// Metrics compare the translations with the targets (docs/guide/metrics.md).
 ///
-/// A pair that is too long is an error that names its file and line, before anything is computed.
+/// A pair that is too long is an error, reported with its file and line before anything is computed.
 ///
 /// With --precision int8, the translations are computed in 8 bits. The loss is always computed with the weights as stored
 /// in the directory.

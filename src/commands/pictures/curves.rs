@@ -28,8 +28,8 @@ pub struct Curves {
     /// Directories of training runs
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// Quantities to plot: loss, perplexity, accuracy, rate, tokens, norm, and metrics by their names in the log or in run
-    /// files [default: loss, all metrics, rate, tokens]
+    /// Quantities to plot: loss, perplexity, accuracy, rate (learning rate), tokens (per second), norm (of the
+    /// gradients), and metrics by their names in the log or in run files [default: loss, all metrics, rate, tokens]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     numbers: Vec<String>,
     /// The x axis

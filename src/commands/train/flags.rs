@@ -33,7 +33,7 @@ struct Data {
     #[arg(long, value_name = "FILE")]
     valid: Option<PathBuf>,
     /// Number of distinct source sentences to hold out for validation; none of their translations is trained on
-    /// [default: a tenth of them, at most 1000]
+    /// [default: a tenth of all, at most 1000]
     #[arg(long, value_name = "N")]
     hold_out: Option<usize>,
     /// Vocabulary size in pieces (subword tokens); a resumed run keeps its vocabulary [default: 8000]
@@ -47,7 +47,8 @@ struct Data {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Fine-tuning")]
 struct Start {
-    /// Model directory to start from, ours or Hugging Face's; the run uses its tokenizers and configuration
+    /// Model directory to start from, in this program's or Hugging Face's format; the run uses its tokenizers and
+    /// configuration
     #[arg(long, value_name = "DIR")]
     init: Option<PathBuf>,
     /// Source language, if the model to start from is multilingual: the name of its token

@@ -73,23 +73,22 @@ docs/guide/config.md explains every key, and so does the file run.toml that each
 
 /// Train a translation model on sentence pairs.
 ///
-/// Reads the pairs, holds some out for validation, trains a tokenizer and a model on the others, and keeps the best model
+/// Reads the pairs, holds some out for validation, trains a tokenizer and a model on the rest, and keeps the best model
 /// in --out.
 ///
 /// Ctrl-C or SIGTERM ends the run after the current update and saves a checkpoint, from which --resume continues. The
 /// exit code is then 130 or 143. A second signal ends the program at once.
 ///
-/// Keys such as `training.warmup` describe the run. The value of a key comes from these places, each of which overrides
-/// the ones before it: its default, the file of --config, its flag, --set. The run writes all keys and their values to
-/// run.toml in --out.
+/// Keys such as `training.warmup` describe the run. --set overrides the flag of a key, the flag overrides the file of
+/// --config, and the file overrides the default. The run writes all keys and their values to run.toml in --out.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
     /// Output directory for the model, its tokenizer, the pairs and the checkpoints
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run", value_parser = directory_to_write())]
     out: Option<PathBuf>,
-    /// Resume the run in --out from its newest checkpoint, with its run.toml. If there is no run yet, start one, provided
-    /// that --config, --data, --parallel or --set names its data
+    /// Resume the run in --out from its newest checkpoint, with the settings in its run.toml. If there is no run yet,
+    /// start one with the data given by --config, --data, --parallel or --set
     #[arg(long, requires = "out")]
     resume: bool,
     /// TOML file with the keys of a run; paths in it are relative to the current directory; `-` is standard input
@@ -98,7 +97,7 @@ pub struct Train {
     /// Set a key, as in `--set training.warmup=1000`; can be repeated. An empty VALUE restores the key's default
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Read and prepare the data, report pairs, batches, parameters and memory, and write nothing
+    /// Prepare the data, report pairs, batches, parameters and memory, then exit without training or writing anything
     #[arg(long)]
     dry_run: bool,
     /// Print plain lines, even in a terminal

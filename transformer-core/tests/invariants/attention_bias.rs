@@ -292,7 +292,7 @@ fn a_bias_without_a_number_for_each_key_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "rows of [6, 6] for Heads { n_heads: 3, d_k: 5, d_v: 3 }")]
+#[should_panic(expected = "rows of `W^O` for Heads { n_heads: 3, d_k: 5, d_v: 3 }")]
 fn an_output_projection_of_another_width_is_refused() {
     let AttentionHeads {
         projection,

@@ -230,7 +230,7 @@ fn counts_that_do_not_agree_are_refused() {
     let with = |key: &str, count: u64| refused(&out, |record, _| record[key] = json!(count));
     assert_eq!(
         with("update", 1 << 60),
-        "run.json: update 1152921504606846976, in a checkpoint of update 8"
+        "run.json: update 1152921504606846976 in a checkpoint of update 8"
     );
     assert_eq!(
         with("skipped", 9),

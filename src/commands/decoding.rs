@@ -15,15 +15,15 @@ pub struct Decoding {
     /// Beam size, the number of hypotheses kept at each step; 1 is greedy decoding [default: 4]
     #[arg(long, value_name = "N")]
     beam: Option<usize>,
-    /// Length penalty, by which log-probabilities are divided: a number A for ((5 + length) / 6)^A, as in GNMT;
-    /// `length^A`, as length_penalty in Hugging Face; or `average`, the same as `length^1` [default: 0.6]
+    /// Length penalty that divides log-probabilities: a number A means ((5 + length) / 6)^A, as in GNMT; `length^A` is
+    /// Hugging Face's length_penalty; `average` is `length^1` [default: 0.6]
     #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: Option<LengthPenalty>,
     /// true: stop as soon as --beam hypotheses are finished (as in CTranslate2); false: continue while a better
     /// hypothesis is still possible (as in Hugging Face) [default: true]
     #[arg(long, value_name = "BOOL")]
     early_stopping: Option<bool>,
-    /// Weight of the coverage penalty, for source tokens that receive little attention [default: 0]
+    /// Weight of the coverage penalty on source tokens that receive little attention [default: 0]
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
     coverage_penalty: Option<f64>,
     /// Sample each token from its distribution instead of searching. Samples depend only on --seed and the sentence, so
@@ -52,7 +52,7 @@ pub struct Decoding {
     /// its start token; 1 is off [default: 1]
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     repetition_penalty: Option<f64>,
-    /// Renormalise the probabilities after rules such as --no-repeat-ngram have excluded tokens, as Hugging Face's
+    /// Renormalize the probabilities after rules such as --no-repeat-ngram have excluded tokens, as Hugging Face's
     /// renormalize_logits does [default: false]
     #[arg(long, value_name = "BOOL")]
     renormalize: Option<bool>,

@@ -31,7 +31,7 @@ Examples:
 
 /// Translate text line by line.
 ///
-/// Writes one line per input line, also for an empty line; with --n-best, one line per translation. Lines from a pipe
+/// Writes one line per input line, even for an empty line; with --n-best, one line per translation. Lines from a pipe
 /// are translated as they arrive.
 ///
 /// A line that cannot be translated gives an empty output line and an error message on standard error. The exit code is
@@ -49,7 +49,7 @@ pub struct Translate {
     /// sentence. An empty or untranslatable sentence gives one line without a translation
     #[arg(long, value_name = "N", default_value_t = 1)]
     n_best: usize,
-    /// Text with which every translation begins
+    /// Text that every translation begins with
     #[arg(long, value_name = "TEXT", default_value = "")]
     prefix: String,
     /// Print the score before each translation

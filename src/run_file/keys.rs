@@ -46,17 +46,17 @@ section! {
     /// Validation pairs, in the same forms, but without `weight`. Absent: some of the training pairs are held out.
     valid: Option<Corpora> = None, "--valid";
 
-    /// Number of distinct source sentences to hold out for validation if `valid` is absent. No translation of a
-    /// held-out sentence is trained on. Absent: a tenth of them, at most 1000.
+    /// Number of distinct source sentences to hold out for validation if `valid` is absent, with all their
+    /// translations. Absent: a tenth of them, at most 1000.
     hold_out: Option<usize> = None, "--hold-out";
 
     /// Skip pairs with more pieces (subword tokens) than this on a side.
     max_pieces: usize = 128, "--max-pieces";
 
-    /// Skip pairs of which one side has more than this many times the pieces of the other. Absent: no limit.
+    /// Skip pairs whose longer side has more than this many times the pieces of the shorter side. Absent: no limit.
     max_ratio: Option<f64> = None;
 
-    /// Whether to skip pairs that are equal to an earlier pair on both sides.
+    /// Whether to skip pairs that repeat an earlier pair.
     drop_duplicates: bool = false;
 }
 
@@ -71,8 +71,8 @@ section! {
     /// Kind of the target tokenizer, if it differs from the source. The two vocabularies are then separate.
     target_kind: Option<TokenizerKind> = None;
 
-    /// Vocabulary size in pieces, including special tokens. A vocabulary of characters or words has the most frequent
-    /// ones. A resumed run keeps its vocabulary.
+    /// Vocabulary size in pieces, including special tokens. A vocabulary of characters or words contains the most
+    /// frequent ones. A resumed run keeps its vocabulary.
     vocab_size: usize = 8000, "--vocab-size";
 
     /// Whether source and target share one vocabulary. Absent: yes, unless `target_kind`, or `source_file` and
@@ -137,18 +137,18 @@ section! {
     /// Marian's small models, whose cost per step does not grow with the length.
     decoder_mixer: Option<Mixer> = None;
 
-    /// Placement of layer normalisation: `"post"` (after the residual connection, as in the paper) or `"pre"` (before
+    /// Placement of layer normalization: `"post"` (after the residual connection, as in the paper) or `"pre"` (before
     /// each sub-layer).
     norm: Option<NormPlacement> = None;
 
-    /// Whether each stack ends with one more layer normalisation. Pre-norm stacks need it.
+    /// Whether each stack ends with one more layer normalization. Pre-norm stacks need it.
     final_norm: Option<bool> = None;
 
-    /// Formula of layer normalisation: `"variance"`, `"unbiased-deviation"` (as in The Annotated Transformer), or
+    /// Formula of layer normalization: `"variance"`, `"unbiased-deviation"` (as in The Annotated Transformer), or
     /// `"root-mean-square"` (RMSNorm, as in Llama, without mean and bias).
     layer_norm: Option<NormKind> = None;
 
-    /// ε of layer normalisation.
+    /// ε of layer normalization.
     layer_norm_eps: Option<f64> = None;
 
     /// Positional encoding: `"sinusoidal"`; `{ learned = { max_len = 256 } }`;
@@ -176,7 +176,7 @@ section! {
     /// Whether embeddings are multiplied by √d_model.
     embedding_scale: Option<bool> = None;
 
-    /// Whether the sum of embedding and position is normalised before dropout.
+    /// Whether the sum of embedding and position is normalized before dropout.
     embedding_norm: Option<bool> = None;
 
     /// Weight tying: `"all"` (both embeddings and the generator, as in the paper), `"source-target"`,
@@ -205,8 +205,9 @@ section! {
     /// The trained model to start from (fine-tuning).
     InitKeys, "init":
 
-    /// Directory of the model to start from, ours or Hugging Face's. The run uses its tokenizers and configuration: of
-    /// `[model]`, only the dropout rates may differ; of `[tokenizer]`, only `dropout` may be given.
+    /// Directory of the model to start from, in this program's or Hugging Face's format. The run uses its tokenizers
+    /// and configuration: of `[model]`, only the dropout rates may differ; of `[tokenizer]`, only `dropout` may be
+    /// given.
     model: Option<PathBuf> = None, "--init";
 
     /// Source language of a multilingual model: the name of its token, such as `"eng_Latn"`, `"en"` or `"en_XX"`.
@@ -221,7 +222,7 @@ section! {
     freeze: Vec<String> = Vec::new();
 
     /// Whether the learning rate schedule continues after the updates of the run that trained `model`, instead of
-    /// starting again. `schedule`, `warmup` and `peak_rate` are taken from this file.
+    /// starting again. `schedule`, `warmup` and `peak_rate` are taken from this run file.
     continue_schedule: bool = false;
 }
 
@@ -290,8 +291,8 @@ section! {
     every: usize = 500, "--validate-every";
 
     /// Metrics of the translations, in addition to loss, perplexity and token accuracy: any of `"bleu"`, `"chrf"`,
-    /// `"exact_match"`, `"wer"` (100 − exact match: the percentage of lines that are not exactly right, such as the
-    /// phones of a word) and `"token_error_rate"` (edits per token between spaces).
+    /// `"exact_match"`, `"wer"` (100 − exact match: the word error rate if each line has the phones of a word) and
+    /// `"token_error_rate"` (edits per space-separated token).
     metrics: Vec<TextMetric> = Vec::new();
 
     /// Beam size for the translations; 1 is greedy decoding.
@@ -318,8 +319,8 @@ section! {
     /// Updates between additional checkpoints. Absent: checkpoints follow validations only.
     every_updates: Option<usize> = None;
 
-    /// Minutes since the last checkpoint after which another one is written, to resume from. It is removed when there
-    /// is a newer checkpoint, and counts for the keys below only until then. Absent: no checkpoints by time.
+    /// Minutes after the last checkpoint until an extra one is written, for resuming. The next checkpoint replaces the
+    /// extra one; until then, the keys below count it. Absent: no checkpoints by time.
     every_minutes: Option<f64> = None;
 
     /// Number of newest checkpoints to keep.

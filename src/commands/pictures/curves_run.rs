@@ -17,7 +17,7 @@ use crate::commands::Result;
 pub enum Over {
     /// Updates
     Updates,
-    /// Seconds of training, without validation and saving
+    /// Seconds of training, excluding validation and saving
     Seconds,
 }
 

@@ -32,8 +32,8 @@ struct Data {
     /// Sentence pairs for validation, `source<TAB>target` per line [default: some of the data is held out]
     #[arg(long, value_name = "FILE")]
     valid: Option<PathBuf>,
-    /// Number of distinct source sentences to hold out for validation; none of their translations is trained on
-    /// [default: a tenth of all, at most 1000]
+    /// Number of distinct source sentences to hold out for validation, with all their translations [default: a tenth of
+    /// all, at most 1000]
     #[arg(long, value_name = "N")]
     hold_out: Option<usize>,
     /// Vocabulary size in pieces (subword tokens); a resumed run keeps its vocabulary [default: 8000]

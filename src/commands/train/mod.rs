@@ -76,8 +76,8 @@ docs/guide/config.md explains every key, and so does the file run.toml that each
 /// Reads the pairs, holds some out for validation, trains a tokenizer and a model on the rest, and keeps the best model
 /// in --out.
 ///
-/// Ctrl-C or SIGTERM ends the run after the current update and saves a checkpoint, from which --resume continues. The
-/// exit code is then 130 or 143. A second signal ends the program at once.
+/// Ctrl-C or SIGTERM stops the run after the current update and saves a checkpoint, from which --resume continues. The
+/// exit code is then 130 or 143. A second signal stops the program at once.
 ///
 /// Keys such as `training.warmup` describe the run. --set overrides the flag of a key, the flag overrides the file of
 /// --config, and the file overrides the default. The run writes all keys and their values to run.toml in --out.

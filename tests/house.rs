@@ -40,6 +40,7 @@ const CRATES: [(&str, &[&str]); 6] = [
     (
         "transformer-core",
         &[
+            "backend",
             "special_tokens",
             "nn",
             "decoding",

@@ -52,3 +52,7 @@ pub fn return_pages_each_minute() {
         let _ = thread::Builder::new().spawn(each_minute);
     }
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,6 +4,7 @@
 //! gives it the library's weights, and compares logits and gradients with the library's.
 #![allow(missing_docs)] // docs/learn has more than fits here.
 
+use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
@@ -11,7 +12,6 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::activation::{log_softmax, relu, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
-use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

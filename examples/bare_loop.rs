@@ -3,11 +3,12 @@
 //! `cargo run --release --example bare_loop`
 
 use burn::optim::{GradientsParams, Optimizer};
-use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::TransformerConfig;
+use transformer_core::backend::Autodiff;
+use transformer_core::burn;
 use transformer_examples::{Backend, Failure};
 use transformer_train::TrainingConfig;
 use transformer_train::data::{BatchSampler, TokenizedPair};

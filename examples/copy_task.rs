@@ -10,10 +10,11 @@ use std::collections::HashSet;
 
 use burn::train::SupervisedTraining;
 use burn::train::metric::{LearningRateMetric, LossMetric};
-use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use transformer_core::backend::Autodiff;
+use transformer_core::burn;
 use transformer_core::decoding::{MaxLength, SPECIAL_TOKENS, greedy};
 use transformer_core::{Request, Transformer, TransformerConfig};
 use transformer_examples::{Backend, Failure};

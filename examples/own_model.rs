@@ -10,10 +10,11 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use burn::train::SupervisedTraining;
 use burn::train::metric::{LearningRateMetric, LossMetric};
-use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use transformer_core::backend::Autodiff;
+use transformer_core::burn;
 use transformer_core::decoding::{
     Next, NextToken, RequestProblem, SpecialTokens, Threads, Vocabulary, padded,
 };

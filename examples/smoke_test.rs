@@ -5,6 +5,7 @@
 use burn::module::Module;
 use burn::tensor::{Distribution, Int, Tensor};
 use clap::Parser;
+use transformer_core::burn;
 use transformer_core::{Transformer, TransformerConfig};
 use transformer_examples::{Backend, Failure};
 

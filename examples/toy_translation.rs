@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example toy_translation`
 
-use burn_autodiff::Autodiff;
 use clap::{Parser, ValueEnum};
+use transformer_core::backend::Autodiff;
 use transformer_core::decoding::{MaxLength, SPECIAL_TOKENS, greedy};
 use transformer_core::nn::NormPlacement;
 use transformer_core::{Request, TransformerConfig};

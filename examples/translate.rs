@@ -6,8 +6,8 @@
 
 use std::path::PathBuf;
 
-use burn_autodiff::Autodiff;
 use clap::Parser;
+use transformer_core::backend::Autodiff;
 use transformer_core::{Tokenizers, TransformerConfig, Translator};
 use transformer_examples::{Backend, Failure};
 use transformer_train::data::{Corpus, train_bpe};

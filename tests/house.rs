@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with its modules, from the ground up; the program's folder is the root.
-const CRATES: [(&str, &[&str]); 5] = [
+const CRATES: [(&str, &[&str]); 6] = [
+    ("transformer-alloc", &["jemalloc", "system"]),
     (
         "transformer-cpu",
         &[
@@ -39,6 +40,7 @@ const CRATES: [(&str, &[&str]); 5] = [
     (
         "transformer-core",
         &[
+            "backend",
             "special_tokens",
             "nn",
             "decoding",

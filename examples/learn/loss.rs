@@ -2,11 +2,11 @@
 
 use std::f64::consts::LN_2;
 
+use burn::backend::Autodiff;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use burn_autodiff::Autodiff;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -1,11 +1,11 @@
 //! Page 6: the feed-forward network, and what is around each sub-layer.
 
+use burn::backend::Autodiff;
 use burn::module::Param;
 use burn::nn::{DropoutConfig, LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Distribution, Tensor, TensorData};
-use burn_autodiff::Autodiff;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use burn_autodiff::Autodiff;
+use transformer_core::backend::Autodiff;
 use transformer_core::{DecodeOptions, Request, Search, TransformerConfig};
 use transformer_train::data::TokenizedPair;
 use transformer_train::{Trainer, TrainingConfig};

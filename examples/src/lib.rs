@@ -6,22 +6,24 @@ pub mod instances;
 use std::error::Error;
 use std::fmt;
 
+use transformer_core::backend;
+
 /// The last of ndarray, flex, wgpu and tch that is compiled in: `cargo run --release --example copy_task
 /// --features wgpu`.
 #[cfg(feature = "tch")]
-pub type Backend = burn_tch::LibTorch;
+pub type Backend = backend::LibTorch;
 
 /// The last of ndarray, flex, wgpu and tch that is compiled in.
 #[cfg(all(feature = "wgpu", not(feature = "tch")))]
-pub type Backend = burn_wgpu::Wgpu;
+pub type Backend = backend::Wgpu;
 
 /// The last of ndarray, flex, wgpu and tch that is compiled in.
 #[cfg(all(feature = "flex", not(any(feature = "wgpu", feature = "tch"))))]
-pub type Backend = burn_flex::Flex;
+pub type Backend = backend::Flex;
 
 /// The last of ndarray, flex, wgpu and tch that is compiled in.
 #[cfg(all(feature = "ndarray", not(any(feature = "flex", feature = "wgpu", feature = "tch"))))]
-pub type Backend = burn_ndarray::NdArray;
+pub type Backend = backend::NdArray;
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "tch")))]
 compile_error!("choose a backend: --features ndarray, flex, wgpu or tch");

@@ -7,11 +7,11 @@
 mod annotated;
 
 use annotated::{BOS, EOS, Sizes, ids};
+use burn::backend::Autodiff;
+use burn::backend::autodiff::grads::Gradients;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::Linear;
 use burn::tensor::{Tensor, TensorData};
-use burn_autodiff::Autodiff;
-use burn_autodiff::grads::Gradients;
 use transformer_core::nn::{Layer, Norm, Sublayer};
 use transformer_core::{Transformer, TransformerConfig};
 use transformer_examples::Backend;

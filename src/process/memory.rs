@@ -1,14 +1,57 @@
 //! Counts the bytes of all blocks of the allocator, so that a test can limit them. The feature `count-memory` turns this
 //! on; it costs two additions per block.
 
+#![allow(unsafe_code, reason = "an allocator's interface is unsafe")]
+
+use std::alloc::{GlobalAlloc, Layout};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use transformer_alloc::PageKeeper;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 static OVER: OnceLock<fn(usize)> = OnceLock::new();
 
-/// The bytes of all blocks that are not freed; 0 with the system's allocator, as on Windows.
+/// The allocator of every program of this package, which counts.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// [`PageKeeper`], and a count of its bytes.
+struct Counting;
+
+// SAFETY: each method is the one of `PageKeeper`, which has the same contract. Counting touches no block, and does not
+// panic.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        allocated(layout.size());
+        // SAFETY: the caller upholds the contract.
+        unsafe { PageKeeper.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        allocated(layout.size());
+        // SAFETY: the caller upholds the contract.
+        unsafe { PageKeeper.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        freed(layout.size());
+        // SAFETY: `PageKeeper` allocated the block, as it does all blocks, and the caller upholds the contract.
+        unsafe { PageKeeper.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        match size.checked_sub(layout.size()) {
+            Some(more) => allocated(more),
+            None => freed(layout.size() - size),
+        }
+        // SAFETY: `PageKeeper` allocated the block, as it does all blocks, and the caller upholds the contract.
+        unsafe { PageKeeper.realloc(block, layout, size) }
+    }
+}
+
+/// The bytes of all blocks that are not freed.
 pub fn live_bytes() -> usize {
     LIVE.load(Relaxed)
 }
@@ -26,7 +69,7 @@ pub fn on_excess(over: fn(usize)) {
 }
 
 /// Counts a block that is about to be allocated.
-pub(crate) fn allocated(bytes: usize) {
+fn allocated(bytes: usize) {
     let live = LIVE.fetch_add(bytes, Relaxed).wrapping_add(bytes);
     let limit = LIMIT.load(Relaxed);
     let is_first = || {
@@ -42,6 +85,6 @@ pub(crate) fn allocated(bytes: usize) {
 }
 
 /// Counts a block that is freed.
-pub(crate) fn freed(bytes: usize) {
+fn freed(bytes: usize) {
     LIVE.fetch_sub(bytes, Relaxed);
 }

@@ -1,7 +1,5 @@
 //! The process: its memory, its threads, its standard error, and the files that it may read.
 
-#[cfg(unix)]
-mod allocator;
 #[cfg(feature = "count-memory")]
 pub mod memory;
 mod threads;
@@ -12,10 +10,13 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-#[cfg(unix)]
-pub use allocator::give_pages_back_each_minute;
 pub use threads::compute_on_this_thread;
 use transformer_train::progress::printable;
+
+/// The allocator of every program of this package. With the feature `count-memory`, `memory` has one that counts.
+#[cfg(not(feature = "count-memory"))]
+#[global_allocator]
+static ALLOCATOR: transformer_alloc::PageKeeper = transformer_alloc::PageKeeper;
 
 /// Whether this process prints notes.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);

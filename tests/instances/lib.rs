@@ -13,7 +13,7 @@ use std::path::Path;
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
-use burn_autodiff::Autodiff;
+use transformer_core::backend::Autodiff;
 use transformer_core::{
     DecodeOptions, ModelDirectory, Request, Search, Transformer, TransformerConfig, Translator,
 };
@@ -26,13 +26,13 @@ use transformer_train::{Trainer, TrainingConfig};
 #[doc(hidden)]
 pub fn keep() {
     #[cfg(feature = "ndarray")]
-    of::<burn_ndarray::NdArray>();
+    of::<transformer_core::backend::NdArray>();
     #[cfg(feature = "flex")]
-    of::<burn_flex::Flex>();
+    of::<transformer_core::backend::Flex>();
     #[cfg(feature = "wgpu")]
-    of::<burn_wgpu::Wgpu>();
+    of::<transformer_core::backend::Wgpu>();
     #[cfg(feature = "tch")]
-    of::<burn_tch::LibTorch>();
+    of::<transformer_core::backend::LibTorch>();
 }
 
 fn of<B: Backend>() {

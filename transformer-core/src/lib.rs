@@ -1,18 +1,19 @@
 //! The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) on [Burn](https://burn.dev): layers, models,
 //! model files and decoding, generic over the backend.
 //!
-//! ```
-//! use burn::tensor::{Int, Tensor};
-//! use burn_ndarray::NdArray;
+#![cfg_attr(feature = "flex", doc = "```")]
+#![cfg_attr(not(feature = "flex"), doc = "```ignore")]
+//! use transformer_core::backend::Flex;
+//! use transformer_core::burn::tensor::{Int, Tensor};
 //! use transformer_core::{DecodeOptions, Request, Search, TransformerConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = Default::default();
-//! let model = TransformerConfig::notebook_mini(1000).init::<NdArray>(42, &device)?;
+//! let model = TransformerConfig::notebook_mini(1000).init::<Flex>(42, &device)?;
 //!
 //! // The logits of a target, given its source.
-//! let src = Tensor::<NdArray, 2, Int>::from_data([[5, 3, 7, 2]], &device);
-//! let tgt = Tensor::<NdArray, 2, Int>::from_data([[1, 8, 4]], &device);
+//! let src = Tensor::<Flex, 2, Int>::from_data([[5, 3, 7, 2]], &device);
+//! let tgt = Tensor::<Flex, 2, Int>::from_data([[1, 8, 4]], &device);
 //! assert_eq!(model.forward(src, tgt).dims(), [1, 3, 1000]);
 //!
 //! // Beam search.
@@ -75,6 +76,10 @@
 //! # Masks
 //! In every mask, `true` means blocked; see [`Mask`](nn::Mask).
 
+// On docs.rs, which has a nightly compiler, each item names the feature that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod backend;
 pub mod decoding;
 pub mod formats;
 pub mod models;
@@ -84,6 +89,9 @@ mod special_tokens;
 #[cfg(feature = "text")]
 pub mod text;
 
+/// Burn, in the version that this crate is made for. Its derive macros, such as `Module`, look for the name `burn`:
+/// `use transformer_core::burn;` brings it into a module.
+pub use burn;
 /// The operations that models are made of.
 pub use transformer_kernels as ops;
 
@@ -93,3 +101,7 @@ pub use models::{LanguageModel, Transformer, TransformerConfig};
 pub use packed::PackedModel;
 #[cfg(feature = "text")]
 pub use text::{Tokenizers, Translator};
+
+#[cfg(all(doctest, feature = "text"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,25 @@
 //! Kernels of a Transformer on slices, for CPUs: independent of tensors and of Burn's backends.
 //!
+//! ```
+//! use transformer_cpu::{LinearShape, ProductPrecision, WeightLayout, linear, log_softmax};
+//!
+//! // Logits of two tokens over a vocabulary of three: `[rows, d_input]` to `[rows, d_output]`.
+//! let shape = LinearShape {
+//!     rows: 2,
+//!     d_input: 2,
+//!     d_output: 3,
+//!     layout: WeightLayout::InputByOutput,
+//!     precision: ProductPrecision::F32,
+//! };
+//! let weight = [3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+//! let logits = linear(&[1.0, 2.0, 0.0, 1.0], &weight, None, shape);
+//! assert_eq!(logits, [15.0, 18.0, 21.0, 6.0, 7.0, 8.0]);
+//!
+//! let log_probs = log_softmax(&logits, 3);
+//! let sum: f32 = log_probs[..3].iter().map(|x| x.exp()).sum();
+//! assert!((sum - 1.0).abs() < 1e-6);
+//! ```
+//!
 //! `transformer-kernels` calls them for tensors of flex and ndarray; for libtorch, it uses the attention over long
 //! sequences and the optimizer step. Packed models call them on their own memory.
 //!
@@ -65,3 +85,7 @@ pub use sizes::count;
 pub use types::{
     Activation, AdamStep, AttentionParents, Heads, NormParents, ProductPrecision, WeightLayout,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,6 +1,22 @@
 //! The operations of a Transformer, for training (forward and backward) and decoding. Each is fused if the backend
 //! has a kernel for it; otherwise a reference implementation composes it from Burn's operations.
 //!
+//! ```
+//! use burn::tensor::Tensor;
+//! use burn::tensor::backend::Backend;
+//! use transformer_kernels::{ProductPrecision, WeightLayout, layer_norm, linear};
+//!
+//! /// `[batch, query_len, d_model]` to `[batch, query_len, d_output]`, on any backend.
+//! fn normed_linear<B: Backend>(
+//!     x: Tensor<B, 3>,
+//!     [gamma, beta]: [Tensor<B, 1>; 2],
+//!     weight: Tensor<B, 2>,
+//! ) -> Tensor<B, 3> {
+//!     let x = layer_norm(x, gamma, beta, 1e-5);
+//!     linear(x, weight, None, WeightLayout::InputByOutput, ProductPrecision::F32)
+//! }
+//! ```
+//!
 //! In Burn, a softmax, a norm or an optimizer step consists of many operations, each of which reads and writes
 //! whole tensors. On a CPU, these passes over memory take most of a training step. A kernel computes the whole
 //! operation in one pass, with its own gradients. These backends have kernels for `f32`, and so has `Autodiff`
@@ -28,6 +44,8 @@
 //! | `d_k`, `d_v` | width of a head's queries and keys, and of its values; `d_head` is either |
 //! | `vocab_size` | number of entries of a vocabulary |
 
+// On docs.rs, which has a nightly compiler, each item names the feature that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(any(feature = "flex", feature = "ndarray")),
     allow(
@@ -67,3 +85,7 @@ pub use ops::operands::Operands;
 pub use ops::sums::sum_of_squares;
 pub use precision::multiplies_in;
 pub use transformer_cpu::{Activation, AdamStep, Heads, ProductPrecision, WeightLayout};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

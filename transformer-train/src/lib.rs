@@ -3,9 +3,9 @@
 //!
 //! From two text files to a model directory with its tokenizer:
 //!
-//! ```no_run
-//! use burn_autodiff::Autodiff;
-//! use burn_ndarray::NdArray;
+#![cfg_attr(feature = "flex", doc = "```no_run")]
+#![cfg_attr(not(feature = "flex"), doc = "```ignore")]
+//! use transformer_core::backend::{Autodiff, Flex};
 //! use transformer_core::{Tokenizers, TransformerConfig};
 //! use transformer_train::{Trainer, TrainingConfig};
 //! use transformer_train::data::{Corpus, train_bpe};
@@ -17,7 +17,7 @@
 //! let tokenizers = Tokenizers::shared(tokenizer);
 //! let (train, valid) = (train.tokenize(&tokenizers, 128)?, valid.tokenize(&tokenizers, 128)?);
 //! println!("training: {train}; validation: {valid}");
-//! let model = config.init::<Autodiff<NdArray>>(0, &Default::default())?;
+//! let model = config.init::<Autodiff<Flex>>(0, &Default::default())?;
 //! Trainer::new(model, TrainingConfig::default())
 //!     .directory("model")
 //!     .tokenizers(&tokenizers)
@@ -29,9 +29,9 @@
 //! Fine-tuning starts from a model directory and its tokenizers; [`freeze`](optim::freeze) excludes parts of the
 //! model from training:
 //!
-//! ```no_run
-//! use burn_autodiff::Autodiff;
-//! use burn_ndarray::NdArray;
+#![cfg_attr(feature = "flex", doc = "```no_run")]
+#![cfg_attr(not(feature = "flex"), doc = "```ignore")]
+//! use transformer_core::backend::{Autodiff, Flex};
 //! use transformer_core::{Tokenizers, Transformer};
 //! use transformer_train::{Trainer, TrainingConfig};
 //! use transformer_train::data::Corpus;
@@ -39,7 +39,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let tokenizers = Tokenizers::load("model")?;
-//! let model = Transformer::<Autodiff<NdArray>>::load("model", &Default::default())?;
+//! let model = Transformer::<Autodiff<Flex>>::load("model", &Default::default())?;
 //! let (model, _) = freeze(model, &["encoder.*"])?;
 //! let (train, valid) = Corpus::from_tsv("new.tsv")?.hold_out(500, 0)?;
 //! let (train, valid) = (train.tokenize(&tokenizers, 128)?, valid.tokenize(&tokenizers, 128)?);
@@ -74,6 +74,9 @@
 //! | checkpoint averaging | [`average_models`](run::average_models) (§6.1), [`TrainingConfig::average_last`] |
 //! | BLEU, chrF, error rates | [`metrics`] |
 
+// On docs.rs, which has a nightly compiler, each item names the feature that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod config;
 pub mod data;
 mod error;
@@ -93,3 +96,7 @@ pub use config::TrainingConfig;
 pub use error::TrainError;
 pub use learner::learner;
 pub use run::{Trained, Trainer};
+
+#[cfg(all(doctest, feature = "flex", feature = "text"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -82,8 +82,7 @@ impl BackendTask for Run {
         };
         let interrupter = Interrupter::new();
         stop_on_signals(&interrupter);
-        #[cfg(unix)]
-        crate::process::give_pages_back_each_minute();
+        transformer_alloc::return_pages_each_minute();
         ranks.limit_waits(plan.run.longest_wait());
         let mut trainer = Trainer::new(model, plan.training.clone())
             .ranks(&ranks)

@@ -6,6 +6,7 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
+use transformer_core::burn;
 use transformer_core::decoding::padded;
 use transformer_core::formats::{WEIGHTS_FILE, load_weights};
 use transformer_core::nn::{

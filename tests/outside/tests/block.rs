@@ -3,7 +3,8 @@
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
-use burn_ndarray::NdArray;
+use transformer_core::backend::NdArray;
+use transformer_core::burn;
 use transformer_core::decoding::SpecialTokens;
 use transformer_core::nn::{
     AttentionWeights, Block, BlockOutput, BlockState, Context, FeedForward, LayerConfig, Stack,

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use burn::module::Module;
-use burn_ndarray::NdArray;
-use burn_store::ModuleSnapshot;
+use burn::store::ModuleSnapshot;
 use outside::sample_tokens;
+use transformer_core::backend::NdArray;
+use transformer_core::burn;
 use transformer_core::{
     ModelDirectory, Request, Search, DecodeOptions, Transformer, TransformerConfig,
 };

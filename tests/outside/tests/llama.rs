@@ -1,8 +1,8 @@
 //! A language model shaped like Llama is trained, decodes with a cache after a prompt, is packed, and is saved.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use burn_autodiff::Autodiff;
-use burn_ndarray::NdArray;
+use transformer_core::backend::{Autodiff, NdArray};
+use transformer_core::burn;
 use transformer_core::{
     DecodeOptions, LanguageModel, PackedModel, Request, Search, TransformerConfig,
 };

@@ -1,8 +1,8 @@
 //! An encoder–decoder with T5's positions learns to reverse a sequence, and decodes it by beam search, unpacked
 //! and packed.
 
-use burn_autodiff::Autodiff;
-use burn_ndarray::NdArray;
+use transformer_core::backend::{Autodiff, NdArray};
+use transformer_core::burn;
 use transformer_core::{DecodeOptions, PackedModel, Request, Search, TransformerConfig};
 use transformer_core::decoding::{MaxLength, NextToken};
 use transformer_core::nn::{NormPlacement, Positions};

@@ -1,6 +1,6 @@
 //! A custom decoding rule: no token twice in a row. It wraps any model.
 
-use burn_ndarray::NdArray;
+use transformer_core::backend::NdArray;
 use transformer_core::{DecodeOptions, PackedModel, Request, Search, TransformerConfig};
 use transformer_core::decoding::{MaxLength, Next, NextToken, RequestProblem, Threads, Vocabulary};
 use transformer_core::nn::AttentionWeights;

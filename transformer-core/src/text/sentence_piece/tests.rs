@@ -604,6 +604,7 @@ const STRANGE: [(&str, &str); 29] = [
 ];
 
 #[test]
+#[cfg_attr(packaged, ignore = "reads files of the repository")]
 fn strange_texts_have_the_pieces_of_the_library() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),

@@ -846,6 +846,7 @@ fn m2m100(settings: &[u8]) -> (TempDir, Value) {
 }
 
 #[test]
+#[cfg_attr(packaged, ignore = "reads files of the repository")]
 fn m2m100s_tokens_are_those_of_hugging_face() {
     for (name, languages) in [("m2m100", 100), ("wmt21", 8)] {
         let settings = json!({"language_codes": name}).to_string();
@@ -891,6 +892,7 @@ fn m2m100s_tokens_are_those_of_hugging_face() {
 }
 
 #[test]
+#[cfg_attr(packaged, ignore = "reads files of the repository")]
 fn m2m100s_files_and_languages_are_saved() {
     let settings = br#"{"src_lang": "de",   "model_max_length": 1024}"#;
     let (directory, _) = m2m100(settings);
@@ -922,6 +924,7 @@ fn m2m100s_files_and_languages_are_saved() {
 }
 
 #[test]
+#[cfg_attr(packaged, ignore = "reads files of the repository")]
 fn damaged_files_of_m2m100_are_named() {
     let error = |file: &str, content: &[u8]| {
         let (directory, _) = m2m100(b"{}");
@@ -979,6 +982,7 @@ fn ids(of: &Value) -> Vec<u32> {
 }
 
 #[test]
+#[cfg_attr(packaged, ignore = "reads files of the repository")]
 fn tokens_are_those_of_hugging_face() {
     for (name, eos) in [
         ("marian-en-fr", 0),
@@ -1050,6 +1054,7 @@ fn load_case(case: &Value) -> Result<Tokenizers, TextError> {
 
 /// For each key of `tokenizer_config.json`: absent, null, and in conflict with another file.
 #[test]
+#[cfg_attr(packaged, ignore = "reads files of the repository")]
 fn the_files_of_a_tokenizer_decide_as_in_hugging_faces_classes() {
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
     let path = Path::new(fixtures).join("tokenizer-files/expected.json");

@@ -1,4 +1,5 @@
-//! Checks the base model against the paper: its shape, mask, heads and size, in seconds.
+//! Checks the model of document 002, which has the sizes of the paper's base model, in seconds: its output shape, mask,
+//! heads and number of parameters.
 //!
 //! `cargo run --release --example smoke_test`
 
@@ -11,8 +12,10 @@ use transformer_examples::{Backend, Failure};
 
 const VOCAB_SIZE: usize = 10_000;
 
-/// Builds the paper's base model with two vocabularies of 10 000 words, and checks its shape, its mask, its heads
-/// and its size. Exits with 1 if a check fails.
+/// Builds the model of document 002 (the preset `paper_readme`) with two vocabularies of 10 000 words, and checks its
+/// output shape, its mask, its heads and its number of parameters. Exits with 1 if a check fails.
+///
+/// The model has the sizes of the paper's base model, and no tied weights.
 #[derive(Parser)]
 struct Flags {
     /// Seed of the weights and the tokens

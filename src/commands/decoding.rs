@@ -19,8 +19,9 @@ pub struct Decoding {
     /// Hugging Face's length_penalty; `average` is `length^1` [default: 0.6]
     #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: Option<LengthPenalty>,
-    /// true: stop as soon as --beam hypotheses are finished (as in CTranslate2); false: continue while a better
-    /// hypothesis is still possible (as in Hugging Face) [default: true]
+    /// true: stop as soon as --beam hypotheses are finished (as in CTranslate2); false: continue while an unfinished
+    /// hypothesis scores better, at its current length, than the worst of the --beam best finished ones (as in Hugging
+    /// Face) [default: true]
     #[arg(long, value_name = "BOOL")]
     early_stopping: Option<bool>,
     /// Weight of the coverage penalty on source tokens that receive little attention [default: 0]
@@ -59,7 +60,7 @@ pub struct Decoding {
     /// Batch size in source tokens, including padding
     #[arg(long, value_name = "N", default_value_t = 2048)]
     batch_tokens: usize,
-    /// Maximum length of a sentence in tokens; memory grows with its square
+    /// Maximum length of a sentence in tokens; on some backends, memory grows with its square
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub max_source_length: usize,
 }

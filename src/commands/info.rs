@@ -26,9 +26,9 @@ Examples:
 
 /// Describe a model directory or a training run.
 ///
-/// Prints the model, its tokenizer, the files, and the training run that made them. Lists only the configuration keys
-/// that differ from the paper's base model, with the base model's values in parentheses, and the decoding options in
-/// generation_config.json as the equivalent flags.
+/// Prints the model, its tokenizer, the files, and the training run that made them. Of the configuration keys, it lists
+/// those that differ from the paper's base model, with that model's values in parentheses. It shows the decoding
+/// options in generation_config.json as the equivalent flags.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {

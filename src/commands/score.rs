@@ -41,7 +41,7 @@ pub struct Score {
     /// Batch size in tokens, including padding
     #[arg(long, value_name = "N", default_value_t = 2048)]
     batch_tokens: usize,
-    /// Maximum length of a sentence in tokens; memory grows with its square
+    /// Maximum length of a sentence in tokens; on some backends, memory grows with its square
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_source_length: usize,
     #[command(flatten)]

@@ -56,7 +56,7 @@ pub struct Translate {
     #[arg(long)]
     scores: bool,
     /// Print alignments after each translation, in Pharaoh format (`source-target`, counted from 0): each target token
-    /// with the source token that it attends to most
+    /// with the source token most attended to while the target token was predicted
     #[arg(long)]
     alignments: bool,
     #[command(flatten)]

@@ -38,12 +38,13 @@ Examples:
 
 /// Measure a model on sentence pairs: loss, perplexity, and metrics of its translations.
 ///
-/// Metrics compare the translations with the targets (docs/guide/metrics.md).
+/// Metrics compare the translations with the targets (docs/guide/metrics.md). For an ensemble, perplexity is computed
+/// from the mean of the models' probabilities; loss and token accuracy are not printed.
 ///
 /// A pair that is too long is an error, reported with its file and line before anything is computed.
 ///
-/// With --precision int8, the translations are computed in 8 bits. The loss is always computed with the weights as stored
-/// in the directory.
+/// With --precision int8, the translations are computed in 8 bits, and loss and perplexity in 32 bits, with the weights
+/// as stored in the directory. With f16 or bf16, all are computed with the weights in that type.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Evaluate {

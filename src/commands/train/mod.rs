@@ -79,16 +79,17 @@ docs/guide/config.md explains every key, and so does the file run.toml that each
 /// Ctrl-C or SIGTERM stops the run after the current update and saves a checkpoint, from which --resume continues. The
 /// exit code is then 130 or 143. A second signal stops the program at once.
 ///
-/// Keys such as `training.warmup` describe the run. --set overrides the flag of a key, the flag overrides the file of
-/// --config, and the file overrides the default. The run writes all keys and their values to run.toml in --out.
+/// Keys such as `training.warmup` describe the run. Some keys also have a flag, such as --warmup. A value from --set
+/// comes first, then one from the key's flag, then the file of --config, then the default. The run writes all keys and
+/// their values to run.toml in --out.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
     /// Output directory for the model, its tokenizer, the pairs and the checkpoints
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run", value_parser = directory_to_write())]
     out: Option<PathBuf>,
-    /// Resume the run in --out from its newest checkpoint, with the settings in its run.toml. If there is no run yet,
-    /// start one with the data given by --config, --data, --parallel or --set
+    /// Resume the run in --out from its newest checkpoint, with the settings in its run.toml (or in the file of
+    /// --config). If there is no run yet, start one with the data given by --config, --data, --parallel or --set
     #[arg(long, requires = "out")]
     resume: bool,
     /// TOML file with the keys of a run; paths in it are relative to the current directory; `-` is standard input

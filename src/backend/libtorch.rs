@@ -36,7 +36,14 @@ pub(super) fn multiplies_bf16_fast() -> bool {
     let has_amx = {
         // The bits of AMX-BF16 and AMX-TILE.
         const PARTS: u32 = 1 << 22 | 1 << 24;
-        std::arch::x86_64::__cpuid_count(7, 0).edx & PARTS == PARTS
+        #[allow(
+            unsafe_code,
+            unused_unsafe,
+            reason = "in newer versions of Rust than ours, the call is safe"
+        )]
+        // SAFETY: every processor of x86-64 has the instruction, which changes nothing else.
+        let features = unsafe { std::arch::x86_64::__cpuid_count(7, 0) };
+        features.edx & PARTS == PARTS
     };
     #[cfg(not(target_arch = "x86_64"))]
     let has_amx = false;

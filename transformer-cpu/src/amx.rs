@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "the processor's instructions, written out")]
 
 use std::arch::asm;
-use std::arch::x86_64::__cpuid_count;
+use std::arch::x86_64::{__cpuid_count, CpuidResult};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -87,12 +87,22 @@ impl Configuration {
     };
 }
 
+/// What the processor reports about itself.
+#[allow(
+    unused_unsafe,
+    reason = "in newer versions of Rust than ours, the call is safe"
+)]
+pub fn processor_id(leaf: u32) -> CpuidResult {
+    // SAFETY: every processor of x86-64 has the instruction, which changes nothing else.
+    unsafe { __cpuid_count(leaf, 0) }
+}
+
 fn processor_has_it() -> bool {
     // AMX-TILE and AMX-INT8.
     const PARTS: u32 = 1 << 24 | 1 << 25;
     // The code around the tile instructions is compiled for AVX-512.
     let has_avx512 = is_x86_feature_detected!("avx512f");
-    has_avx512 && __cpuid_count(7, 0).edx & PARTS == PARTS
+    has_avx512 && processor_id(7).edx & PARTS == PARTS
 }
 
 /// On Linux, a process must request permission to use the tile registers.

@@ -1,11 +1,11 @@
 //! Matrix multiplication by tiles: some rows of one operand with 32 columns of the other.
 
-use std::arch::x86_64::__cpuid;
 use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
 use super::avx512::{Dot, Factors, ROWS};
+use crate::amx::processor_id;
 use crate::products::matrix::{LARGE, Matrix};
 use crate::sizes::count;
 
@@ -17,7 +17,7 @@ const TASK_PAIRS: usize = 1 << 16;
 
 /// AVX512-BF16, if it is faster than f32: on Intel processors it has half the speed of f32.
 pub fn fast_dot() -> Option<Dot> {
-    let vendor = __cpuid(0);
+    let vendor = processor_id(0);
     let is_intel = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes)
         == [*b"Genu", *b"ineI", *b"ntel"];
     Dot::new().filter(|_| !is_intel)

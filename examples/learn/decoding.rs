@@ -1,6 +1,6 @@
 //! Page 10: decoding.
 
-use crate::svg::{Svg, dark};
+use crate::svg::{DARK, Svg};
 use crate::{Listing, Picture};
 
 pub const LISTINGS: &[Listing] =
@@ -106,8 +106,8 @@ fn tree() -> String {
                 let is_kept = kept.contains(&child);
                 let has_ended = child.0.last() == Some(&EOS);
                 let (fill, colour, width) = match (is_kept, has_ended) {
-                    (true, true) => (FINISHED, dark(), 2.0),
-                    (true, false) => (KEPT, dark(), 2.0),
+                    (true, true) => (FINISHED, DARK, 2.0),
+                    (true, false) => (KEPT, DARK, 2.0),
                     (false, _) => (DROPPED, "#bbb", 1.0),
                 };
                 let start = [from[0] + size[0], from[1] + size[1] / 2.0];

@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
 
 use crate::annotated::{EOS, Sizes, Transformer, ids, positions};
-use crate::svg::{Svg, dark};
+use crate::svg::{DARK, Svg};
 use crate::{B, Listing, Picture, show};
 
 pub const LISTINGS: &[Listing] =
@@ -96,10 +96,10 @@ fn tokens_to_vectors() -> String {
         svg.arrow(&[[token_x + 40.0, y], [id_x - 18.0, y]], "#444");
         svg.boxed([id_x - 18.0, y - 14.0], [36.0, 28.0], "#dce8f5", &[&id.to_string()]);
         let of_row = matrix[1] + cell * (id as f64 + 0.5);
-        svg.line(&[[id_x + 18.0, y], [matrix[0] - 62.0, of_row]], dark(), 1.2);
+        svg.line(&[[id_x + 18.0, y], [matrix[0] - 62.0, of_row]], DARK, 1.2);
         let of_vector = output[1] + cell * (i as f64 + 0.5);
         let right = matrix[0] + cell * features as f64;
-        svg.arrow(&[[right, of_row], [output[0], of_vector]], dark());
+        svg.arrow(&[[right, of_row], [output[0], of_vector]], DARK);
     }
     svg.finish()
 }

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::annotated::{BOS, EOS, Sizes, Transformer, greedy, ids, loss};
-use crate::svg::{Svg, dark};
+use crate::svg::{DARK, Svg};
 use crate::{B, Listing, Picture};
 
 pub const LISTINGS: &[Listing] = &[
@@ -124,8 +124,8 @@ fn smoothed_bars() -> String {
     let model = LOGITS.map(|x| x.exp() / sum);
     let mut svg = Svg::new(720.0, 250.0);
     let panels = [
-        ("target, ε = 0", smoothed(4, 0.0), dark()),
-        ("target, ε = 0.1", smoothed(4, 0.1), dark()),
+        ("target, ε = 0", smoothed(4, 0.0), DARK),
+        ("target, ε = 0.1", smoothed(4, 0.1), DARK),
         ("the model's probabilities", model, "#c98a2b"),
     ];
     for (panel, (title, values, colour)) in panels.into_iter().enumerate() {

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use transformer_core::TransformerConfig;
 
 use crate::annotated::{BOS, EOS, Sizes, Transformer, attention_weights, ids};
-use crate::svg::{Svg, dark};
+use crate::svg::{DARK, Svg};
 use crate::{B, Listing, Picture};
 
 pub const LISTINGS: &[Listing] = &[
@@ -191,7 +191,7 @@ fn architecture() -> String {
     let [centre, between] = [left + BOX[0] / 2.0, 500.0];
     let (up, to) = (top(5) - 40.0, top(4) + BOX[1] / 2.0);
     let memory = [[centre, top(5)], [centre, up], [between, up], [between, to], [right, to]];
-    svg.arrow(&memory, dark());
+    svg.arrow(&memory, DARK);
     svg.text([between + 6.0, to - 7.0], "start", 12, "K, V");
     svg.text([centre + 10.0, up - 8.0], "start", 13, "memory: Transformer::encode");
 

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::annotated::{FeedForward, MultiHeadAttention};
 use crate::masks::print_changes;
-use crate::svg::{Svg, dark};
+use crate::svg::{DARK, Svg};
 use crate::{B, Listing, Picture, show};
 
 pub const LISTINGS: &[Listing] = &[
@@ -161,7 +161,7 @@ fn post_and_pre_norm() -> String {
                     [aside, bottom - 20.0],
                     [middle - 19.0, bottom - 20.0],
                 ];
-                svg.arrow(&path, dark());
+                svg.arrow(&path, DARK);
                 svg.text([aside - 6.0, 240.0], "end", 11, "residual");
             }
         }

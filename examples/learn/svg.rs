@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-const DARK: &str = "#1b4f8a";
+/// The colour of lines.
+pub const DARK: &str = "#1b4f8a";
 
 /// A picture of this width and height, in pixels.
 pub struct Svg {
@@ -133,9 +134,4 @@ pub fn shade(value: f32) -> String {
     let [red, green, blue] = if value < 0.0 { [178, 60, 50] } else { [0x1b, 0x4f, 0x8a] };
     let mix = |channel: i32| (255.0 + (channel as f32 - 255.0) * value.abs()).round() as u8;
     format!("#{:02x}{:02x}{:02x}", mix(red), mix(green), mix(blue))
-}
-
-/// The colour of lines.
-pub fn dark() -> &'static str {
-    DARK
 }

@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::annotated::{BOS, EOS, Sizes, Transformer, ids, loss, rate};
-use crate::svg::{Svg, dark};
+use crate::svg::{DARK, Svg};
 use crate::{B, Listing, Picture};
 
 pub const LISTINGS: &[Listing] =
@@ -73,7 +73,7 @@ fn schedules() -> String {
     svg.line(&[place(0.0, 0.0015), place(0.0, 0.0), place(20_000.0, 0.0)], "#444", 1.0);
     svg.text([left + width / 2.0, bottom + 42.0], "middle", 13, "update");
     svg.text([left - 55.0, 22.0], "start", 13, "learning rate");
-    for (warmup, colour) in [(1000, "#c98a2b"), (4000, dark()), (8000, "#3f8f5b")] {
+    for (warmup, colour) in [(1000, "#c98a2b"), (4000, DARK), (8000, "#3f8f5b")] {
         let steps = (0..=200).map(|point| 100 * point);
         let points = steps.map(|step| place(step as f64, rate(step, 512, warmup)));
         svg.line(&Vec::from_iter(points), colour, 2.0);

@@ -3,7 +3,7 @@
 use burn::tensor::{Bool, Tensor};
 
 use crate::annotated::attention;
-use crate::svg::{Svg, dark};
+use crate::svg::{DARK, Svg};
 use crate::{B, Listing, Picture};
 
 pub const LISTINGS: &[Listing] = &[("influence", influence), ("table_1", table_1)];
@@ -60,7 +60,7 @@ fn recurrence_and_attention() -> String {
         svg.boxed([x - 22.0, 118.0], [44.0, 32.0], blue, &[&format!("h{}", i + 1)]);
         svg.text([x, 105.0], "middle", 12, &format!("step {}", i + 1));
         if i > 0 {
-            svg.line(&[[middle(45.0, i - 1) + 22.0, 134.0], [x - 26.0, 134.0]], dark(), 4.0);
+            svg.line(&[[middle(45.0, i - 1) + 22.0, 134.0], [x - 26.0, 134.0]], DARK, 4.0);
             svg.arrow(&[[x - 27.0, 134.0], [x - 22.0, 134.0]], "#444");
         }
     }
@@ -69,7 +69,7 @@ fn recurrence_and_attention() -> String {
             svg.line(&[[middle(435.0, j), 205.0], [middle(435.0, i), 102.0]], grey, 1.0);
         }
     }
-    svg.line(&[[middle(435.0, 0), 205.0], [middle(435.0, 4), 102.0]], dark(), 4.0);
+    svg.line(&[[middle(435.0, 0), 205.0], [middle(435.0, 4), 102.0]], DARK, 4.0);
     for (i, word) in words.iter().enumerate() {
         let x = middle(435.0, i);
         svg.boxed([x - 28.0, 205.0], [56.0, 32.0], white, &[word]);

@@ -159,8 +159,8 @@ impl<B: Backend> Translator<Transformer<B>> {
         }
     }
 
-    /// Aligns a translation: the source token that each token of it attends to most, averaged over the layers and heads
-    /// of the (first) model. Returns pairs of positions in the sentence and in the translation, from 0.
+    /// Aligns a translation: per token of it, the source token attended to most while it was predicted, averaged over the
+    /// layers and heads of the (first) model. Returns pairs of positions in the sentence and in the translation, from 0.
     ///
     /// # Errors
     /// When the sentence is empty or too long.

@@ -123,9 +123,9 @@ fn tokens<B: Backend>(len: usize, device: &B::Device) -> Tensor<B, 2, Int> {
 }
 
 fn timed<B: Backend>(device: &B::Device, work: impl FnOnce()) -> Duration {
-    B::sync(device).expect("the device synchronises");
+    B::sync(device).expect("the device synchronizes");
     let start = Instant::now();
     work();
-    B::sync(device).expect("the device synchronises");
+    B::sync(device).expect("the device synchronizes");
     start.elapsed()
 }

@@ -115,7 +115,7 @@ impl Benches<'_> {
         group.bench_function(BenchmarkId::new(size.name, self.backend), |bencher| {
             bencher.iter(|| {
                 work();
-                B::sync(device).expect("the device synchronises");
+                B::sync(device).expect("the device synchronizes");
             });
         });
     }
@@ -201,7 +201,7 @@ impl Benches<'_> {
                 |gradients| {
                     let model = stepped.take().expect("put back below");
                     stepped = Some(optimizer.step(1e-4, model, gradients));
-                    B::sync(device).expect("the device synchronises");
+                    B::sync(device).expect("the device synchronizes");
                 },
                 BatchSize::PerIteration,
             );

@@ -51,7 +51,7 @@ fn main() -> Result<(), Failure> {
         dropout: 0.0,
         ..TransformerConfig::base(23)
     };
-    let device = Default::default();
+    let device = transformer_examples::device()?;
     let mut model = config.init::<Autodiff<Backend>>(flags.seed, &device)?;
     let mut adam = AdamConfig::default().init();
     let course =

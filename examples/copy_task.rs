@@ -77,7 +77,7 @@ fn main() -> Result<(), Failure> {
         dropout: 0.0,
         ..TransformerConfig::base((FIRST_SYMBOL + flags.symbols) as usize)
     };
-    let device = Default::default();
+    let device = transformer_examples::device()?;
     let model = config.init::<Autodiff<Backend>>(flags.seed, &device)?;
     println!(
         "{} parameters; {TRAIN} training sequences of {} to {} symbols",

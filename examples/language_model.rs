@@ -88,7 +88,8 @@ fn main() -> Result<(), Failure> {
         final_norm: true,
         ..TransformerConfig::language_model(characters.vocab_size())
     };
-    let model = config.init_language_model::<Autodiff<Backend>>(flags.seed, &Default::default())?;
+    let model = config
+        .init_language_model::<Autodiff<Backend>>(flags.seed, &transformer_examples::device()?)?;
     let run = TrainingConfig {
         seed: flags.seed,
         batch_tokens: flags.batch_tokens,

@@ -183,7 +183,7 @@ fn main() -> Result<(), Failure> {
     let rng = &mut ChaCha8Rng::seed_from_u64(flags.seed);
     let (train, test) = (backwards(rng, 20_000), backwards(rng, 200));
 
-    let device = Default::default();
+    let device = transformer_examples::device()?;
     Autodiff::<Chosen>::seed(&device, flags.seed);
     let model = SharedEncoder::<Autodiff<Chosen>>::new(3, &device)?;
     println!("{} parameters", model.num_params());

@@ -25,7 +25,7 @@ struct Flags {
 
 fn main() -> Result<(), Failure> {
     let Flags { seed } = Flags::parse();
-    let device = Default::default();
+    let device = transformer_examples::device()?;
     <Backend as burn::tensor::backend::Backend>::seed(&device, seed);
     let config = TransformerConfig::paper_readme(VOCAB_SIZE, VOCAB_SIZE);
     let model: Transformer<Backend> = config.init(seed, &device)?;

@@ -1,4 +1,4 @@
-//! Memorises six English sentences and their German translations, word by word.
+//! Memorizes six English sentences and their German translations, word by word.
 //!
 //! `cargo run --release --example toy_translation`
 
@@ -30,7 +30,7 @@ struct Flags {
     /// Number of updates, each on all six pairs
     #[arg(long, default_value_t = 200)]
     updates: usize,
-    /// Placement of layer normalisation: before each sub-layer, as in the notebook of the sentence pairs, or after
+    /// Placement of layer normalization: before each sub-layer, as in the notebook of the sentence pairs, or after
     /// it, as in the paper
     #[arg(long, value_enum, default_value_t = Norm::Pre)]
     norm: Norm,
@@ -62,7 +62,7 @@ fn main() -> Result<(), Failure> {
             TransformerConfig { norm: NormPlacement::Post, final_norm: false, ..notebook }
         }
     };
-    let device = Default::default();
+    let device = transformer_examples::device()?;
     let model = config.init::<Autodiff<Backend>>(flags.seed, &device)?;
     let recipe = TrainingConfig {
         seed: flags.seed,

@@ -64,7 +64,7 @@ fn main() -> Result<(), Failure> {
         updates: flags.updates,
         ..TrainingConfig::default()
     };
-    let device = Default::default();
+    let device = transformer_examples::device()?;
     let model = config.init::<Autodiff<Backend>>(flags.seed, &device)?;
     Trainer::new(model, recipe)
         .directory(&flags.model)

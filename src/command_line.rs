@@ -76,17 +76,17 @@ impl CommandLine {
     pub fn run(self) -> Result {
         let Self { command, common } = self;
         match command {
-            Command::Train(train) => train::in_each_process(|ranks| train.run(common, ranks)),
+            Command::Train(train) => train::in_each_process(|ranks| train.run(&common, ranks)),
             Command::Curves(curves) => curves.run(),
             Command::Average(average) => average.run(),
-            Command::Translate(translate) => translate.run(common),
-            Command::Evaluate(evaluate) => evaluate.run(common),
-            Command::Score(score) => score.run(common),
+            Command::Translate(translate) => translate.run(&common),
+            Command::Evaluate(evaluate) => evaluate.run(&common),
+            Command::Score(score) => score.run(&common),
             Command::Info(info) => info.run(),
             Command::Tokenize(tokenize) => tokenize.run(),
-            Command::Attention(attention) => attention.run(common),
+            Command::Attention(attention) => attention.run(&common),
             Command::Quantize(quantize) => quantize.run(),
-            Command::Export(export) => export.run(common),
+            Command::Export(export) => export.run(&common),
         }
     }
 }
@@ -115,7 +115,7 @@ fn ignore_files_of_burn() {
     use burn_std::config::{BurnConfig, RuntimeConfig};
 
     BurnConfig::storage().lock().get_or_insert_default();
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     cubecl_runtime::config::CubeClRuntimeConfig::storage()
         .lock()
         .get_or_insert_default();
@@ -130,7 +130,7 @@ fn program() -> clap::Command {
     let program = program.help_template(help);
     program.mut_subcommands(|command| match command.get_name() {
         "average" | "curves" | "info" | "quantize" | "tokenize" => command.mut_args(|arg| {
-            let unused = ["backend", "seed"].contains(&arg.get_id().as_str());
+            let unused = ["backend", "device", "seed"].contains(&arg.get_id().as_str());
             if unused { arg.hide(true) } else { arg }
         }),
         _ => command,

@@ -8,7 +8,7 @@ mod commands;
 mod process;
 pub mod run_file;
 
-pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
+pub use backend::{BackendChoice, BackendError, BackendTask, Precision, Target, run_at, run_on};
 pub use command_line::{CommandLine, as_program, run_program};
 #[cfg(feature = "count-memory")]
 pub use process::memory;

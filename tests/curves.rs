@@ -8,7 +8,7 @@ use std::process::Command;
 
 use support::{fails, folder, labels, program, succeeds, train, trained};
 
-/// The colours of the first two runs.
+/// The colors of the first two runs.
 const COLORS: [&str; 2] = ["#0072B2", "#D55E00"];
 
 fn curves(directories: &[&Path]) -> Command {
@@ -31,7 +31,7 @@ struct Line<'a> {
     points: Vec<(i32, i32)>,
 }
 
-/// The curves of a picture, in order: the lines that have a colour.
+/// The curves of a picture, in order: the lines that have a color.
 fn lines(svg: &str) -> Vec<Line<'_>> {
     let tags = svg.split("<polyline").skip(1);
     let lines = tags.map(|tag| Line {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::{
-    corpus, fails, file, folder, program, run, started, stderr, succeeds, train, trained,
+    corpus, fails, file, folder, program, run, started, stderr, stdout, succeeds, train, trained,
     with_model,
 };
 
@@ -280,8 +280,62 @@ fn a_precision_that_the_backend_lacks_is_refused() {
     let error = fails(command.args(["--backend", "ndarray", "--precision", "bf16"]));
     assert_eq!(
         error,
-        "error: ndarray does not support bf16; f16 runs on wgpu and tch, bf16 on tch, int8 on ndarray and flex"
+        "error: ndarray does not support bf16; f16 runs on wgpu, tch and cuda, bf16 on tch and cuda, int8 on ndarray and flex"
     );
+}
+
+#[test]
+fn a_device_is_named_by_a_flag_or_by_the_environment() {
+    let devices = stdout(&run(program("info").arg("--devices")));
+    assert!(devices.contains("ndarray cpu\n"), "{devices}");
+    let folder = folder();
+    let hello = file(folder.path(), "hello.txt", "Hello.\n");
+    for (device, variable) in [
+        ("cuda:1", None),
+        ("cpu", Some("cuda:1")),
+        ("", None),
+        ("7", None),
+    ] {
+        let mut command = with_model("translate", &pretrained());
+        command.args(["--backend", "ndarray", "--device", device]);
+        if let Some(variable) = variable {
+            command.env("TRANSFORMER_DEVICE", variable);
+        }
+        // The flag takes precedence.
+        if device == "cpu" {
+            succeeds(command.arg("--input").arg(&hello));
+            continue;
+        }
+        let expected = format!("error: ndarray: no device `{device}`; this computer has: cpu");
+        assert_eq!(fails(&mut command), expected);
+    }
+    let mut command = with_model("translate", &pretrained());
+    command.args(["--backend", "ndarray"]);
+    let error = fails(command.env("TRANSFORMER_DEVICE", "mps"));
+    let expected = "error: ndarray: no device `mps`; this computer has: cpu";
+    assert_eq!(error, expected);
+}
+
+/// llvmpipe, for which CI has a driver, is a CPU. The devices of wgpu have several names.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_device_of_wgpu_has_a_kind_a_position_and_a_description() {
+    let devices = stdout(&run(program("info").arg("--devices")));
+    let folder = folder();
+    let hello = file(folder.path(), "hello.txt", "Hello.\n");
+    let Some(first) = devices.lines().find(|line| line.starts_with("wgpu ")) else {
+        panic!("{devices}");
+    };
+    let (name, description) = first[8..].split_once(" (").expect(first);
+    let part = description.split(' ').next().unwrap_or_default();
+    for device in [name, "0", part] {
+        let mut command = with_model("translate", &pretrained());
+        command.args(["--backend", "wgpu", "--device", device, "--input"]);
+        succeeds(command.arg(&hello));
+    }
+    let mut command = with_model("translate", &pretrained());
+    let error = fails(command.args(["--backend", "wgpu", "--device", "integrated:9"]));
+    assert!(error.contains(name), "{error}");
 }
 
 #[test]

@@ -684,7 +684,7 @@ fn resume<B: AutodiffBackend>(device: &B::Device) {
         numbers(&trained.model, None).concat()
     };
     let precisions = [ProductPrecision::F32, ProductPrecision::Bf16].into_iter();
-    for precision in precisions.filter(|precision| multiplies_in::<B>(*precision)) {
+    for precision in precisions.filter(|precision| multiplies_in::<B>(*precision, device)) {
         let trainer = |updates| trainer_at(precision, model(), updates);
         let whole = weights(trainer(8));
         let folder = tempfile::tempdir().unwrap();
@@ -761,7 +761,7 @@ fn bf16<B: AutodiffBackend>(device: &B::Device) {
         Ok::<_, TrainError>(losses.flatten().collect::<Vec<_>>())
     };
     let rounded = losses(ProductPrecision::Bf16);
-    if !multiplies_in::<B>(ProductPrecision::Bf16) {
+    if !multiplies_in::<B>(ProductPrecision::Bf16, device) {
         let error = rounded.unwrap_err().to_string();
         assert!(error.starts_with("`precision` is bf16, "), "{error}");
         return;

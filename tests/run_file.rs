@@ -391,8 +391,7 @@ fn a_run_goes_on_by_its_directory_alone_to_the_weights_of_one_that_never_stopped
 fn products_in_bf16_are_refused_before_any_pair_is_read_where_there_are_none() {
     let folder = folder();
     let bad = file(folder.path(), "bad.tsv", "no tab\n");
-    let backends = BackendChoice::value_variants().iter();
-    for backend in backends.filter(|backend| !backend.trains_in_bf16()) {
+    for backend in backends(false) {
         let out = folder.path().join("model");
         let path = out.display().to_string();
         for place in [vec!["--dry-run"], vec!["--out", &path]] {
@@ -401,11 +400,11 @@ fn products_in_bf16_are_refused_before_any_pair_is_read_where_there_are_none() {
                 .args(["--backend", &backend.to_string()])
                 .args(place);
             command.args(["--set", "training.precision=bf16", "--data"]);
-            let rule = "needs --backend flex, ndarray or tch, and the Cargo feature of that name";
+            let rule = "needs --backend flex, ndarray or tch, and the Cargo feature of that name, or a GPU that has bf16";
             assert_eq!(
                 fails(command.arg(&bad)),
                 format!(
-                    "error: --set training.precision=bf16: {rule}; {backend} trains in \"f32\" only"
+                    "error: --set training.precision=bf16: {rule}; {backend} trains in \"f32\" only here"
                 )
             );
             assert!(!out.exists());
@@ -416,10 +415,16 @@ fn products_in_bf16_are_refused_before_any_pair_is_read_where_there_are_none() {
 /// Its weights and moments are in f32, like those of any run.
 #[test]
 fn a_run_with_products_in_bf16_goes_on_to_the_weights_of_one_that_never_stopped() {
-    let backends = BackendChoice::value_variants().iter();
-    for backend in backends.filter(|backend| backend.trains_in_bf16()) {
+    for backend in backends(true) {
         goes_on_in_bf16(&backend.to_string());
     }
+}
+
+/// The backends that train in bf16 here, or those that do not.
+fn backends(in_bf16: bool) -> impl Iterator<Item = BackendChoice> {
+    let trains = |backend: &BackendChoice| backend.on(None).trains_in_bf16().expect("the device");
+    let backends = BackendChoice::value_variants().iter().copied();
+    backends.filter(move |backend| trains(backend) == in_bf16)
 }
 
 fn goes_on_in_bf16(backend: &str) {
@@ -604,7 +609,7 @@ fn a_run_that_has_made_its_updates_writes_nothing() {
     let before = files(&model);
     succeeds(resume(&model).args(["--updates", "3"]));
     assert!(files(&model) == before);
-    // A cache of the same pairs in another file is made before they are recognised.
+    // A cache of the same pairs in another file is made before they are recognized.
     let copy = folder.path().join("copy.tsv");
     fs::copy(corpus(folder.path()), &copy).expect("a copy");
     let copy = format!("data.train={}", copy.display());

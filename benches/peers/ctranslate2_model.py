@@ -3,7 +3,7 @@
 
     python ctranslate2_model.py MODEL OUT [--quantization int8]
 
-For models with sinusoidal positions, the usual layer normalisation, ReLU and d_k = d_v =
+For models with sinusoidal positions, the usual layer normalization, ReLU and d_k = d_v =
 d_model / n_heads. Needs ctranslate2, numpy and safetensors.
 """
 

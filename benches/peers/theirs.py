@@ -80,13 +80,14 @@ def marian(directory):
     return model, ours
 
 
-def transformers_decoder(directory, sizes, beam, threads):
+def transformers_decoder(directory, sizes, beam, threads, device):
     import torch
     from transformers import GenerationConfig
 
     torch.set_num_threads(threads)
     model, ours = marian(directory)
-    sources = torch.tensor(sizes["sources"])
+    model = model.to(device)
+    sources = torch.tensor(sizes["sources"], device=device)
     options = GenerationConfig(
         num_beams=beam,
         do_sample=False,
@@ -203,13 +204,14 @@ def main():
     parser.add_argument("--work", required=True)
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--device", default="cpu", help="of transformers")
     args = parser.parse_args()
     sizes = json.loads((args.directory / "work.json").read_text())
     beam = {"greedy": 1, "beam": sizes["beam"]}.get(args.work)
     if args.system == "pytorch":
         work = pytorch_training(sizes, sizes["training"][args.work], args.threads)
     elif args.system == "transformers":
-        work = transformers_decoder(args.directory, sizes, beam, args.threads)
+        work = transformers_decoder(args.directory, sizes, beam, args.threads, args.device)
     else:
         work = ctranslate2_decoder(args.directory, sizes, beam, args.threads)
     turns(work)

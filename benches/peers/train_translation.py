@@ -10,7 +10,7 @@ Where nn.Transformer departs from the paper it is left as people use it:
   - biases in the attention projections;
   - dropout also on the attention weights and inside the feed-forward block;
   - a LayerNorm after the last layer of either stack (LayerNorm epsilon 1e-5).
-Only its initialisation is replaced (see `Translator.reset_parameters`).
+Only its initialization is replaced (see `Translator.reset_parameters`).
 
 Needs torch, numpy, tokenizers, sacrebleu and safetensors. For example:
 
@@ -191,7 +191,7 @@ class Translator(nn.Module):
 
     def decode(self, target, memory, source):
         width = target.size(1)
-        future = torch.ones(width, width, dtype=torch.bool).triu(1)
+        future = torch.ones(width, width, dtype=torch.bool, device=target.device).triu(1)
         return self.transformer.decoder(
             self.embed(target),
             memory,

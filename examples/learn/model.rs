@@ -123,7 +123,7 @@ fn parameters() {
     println!("document 002, counted by the library: {}", sizes.sum::<usize>());
 }
 
-/// A box of the architecture: its name, its item in annotated.rs, its file in the library, its colour.
+/// A box of the architecture: its name, its item in annotated.rs, its file in the library, its color.
 type Part = (&'static str, &'static str, &'static str, &'static str);
 
 const ATTENTION: &str = "#f9dcc4";

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// The colour of lines.
+/// The color of lines.
 pub const DARK: &str = "#1b4f8a";
 
 /// A picture of this width and height, in pixels.
@@ -41,7 +41,7 @@ impl Svg {
         }
     }
 
-    /// Text that begins, is centred or ends at a place: `start`, `middle` or `end`.
+    /// Text that begins, is centered or ends at a place: `start`, `middle` or `end`.
     pub fn text(&mut self, [x, y]: [f64; 2], anchor: &str, size: u32, text: &str) {
         let text = text.replace('&', "&amp;").replace('<', "&lt;");
         self.add(format_args!(

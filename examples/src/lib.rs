@@ -6,27 +6,46 @@ pub mod instances;
 use std::error::Error;
 use std::fmt;
 
-use transformer_core::backend;
+use transformer_core::backend::{self, DeviceError, NamedDevice};
+use transformer_core::burn::tensor::Device;
 
-/// The last of ndarray, flex, wgpu and tch that is compiled in: `cargo run --release --example copy_task
+/// The last of ndarray, flex, wgpu, tch and cuda that is compiled in: `cargo run --release --example copy_task
 /// --features wgpu`.
-#[cfg(feature = "tch")]
+#[cfg(feature = "cuda")]
+pub type Backend = backend::Cuda;
+
+/// The last of ndarray, flex, wgpu, tch and cuda that is compiled in.
+#[cfg(all(feature = "tch", not(feature = "cuda")))]
 pub type Backend = backend::LibTorch;
 
-/// The last of ndarray, flex, wgpu and tch that is compiled in.
-#[cfg(all(feature = "wgpu", not(feature = "tch")))]
+/// The last of ndarray, flex, wgpu, tch and cuda that is compiled in.
+#[cfg(all(feature = "wgpu", not(any(feature = "tch", feature = "cuda"))))]
 pub type Backend = backend::Wgpu;
 
-/// The last of ndarray, flex, wgpu and tch that is compiled in.
-#[cfg(all(feature = "flex", not(any(feature = "wgpu", feature = "tch"))))]
+/// The last of ndarray, flex, wgpu, tch and cuda that is compiled in.
+#[cfg(all(feature = "flex", not(any(feature = "wgpu", feature = "tch", feature = "cuda"))))]
 pub type Backend = backend::Flex;
 
-/// The last of ndarray, flex, wgpu and tch that is compiled in.
-#[cfg(all(feature = "ndarray", not(any(feature = "flex", feature = "wgpu", feature = "tch"))))]
+/// The last of ndarray, flex, wgpu, tch and cuda that is compiled in.
+#[cfg(all(
+    feature = "ndarray",
+    not(any(feature = "flex", feature = "wgpu", feature = "tch", feature = "cuda"))
+))]
 pub type Backend = backend::NdArray;
 
-#[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "tch")))]
-compile_error!("choose a backend: --features ndarray, flex, wgpu or tch");
+#[cfg(not(any(
+    feature = "ndarray",
+    feature = "flex",
+    feature = "wgpu",
+    feature = "tch",
+    feature = "cuda"
+)))]
+compile_error!("choose a backend: --features ndarray, flex, wgpu, tch or cuda");
+
+/// The device that the environment variable `TRANSFORMER_DEVICE` names, or the backend's default one.
+pub fn device() -> Result<Device<Backend>, DeviceError> {
+    NamedDevice::of_environment()
+}
 
 /// Any error, shown in one line by a `main` that returns it, with exit code 1.
 pub struct Failure(Box<dyn Error>);

@@ -3,30 +3,37 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use burn_tch::LibTorchDevice;
+
 use super::{BackendError, check_instructions, threads};
 
 /// The version for which burn-tch is made; scripts/setup-tch installs it.
 const WANTED: &str = "2.9.0";
 
-/// The version and the threads of libtorch. Also checks that our kernels can run.
-pub(super) fn describe() -> Result<String, BackendError> {
+/// The version of libtorch, and the threads or the GPU that it uses. Also checks that our kernels can run.
+pub(super) fn describe(device: LibTorchDevice) -> Result<String, BackendError> {
     check_instructions()?;
-    let threads = threads(tch::get_num_threads().max(1) as usize);
-    let Some(folder) = loaded_from() else {
-        return Ok(format!("libtorch, {threads}"));
+    let device = match device {
+        LibTorchDevice::Cpu => threads(tch::get_num_threads().max(1) as usize),
+        device => format!("{device:?}"),
     };
-    match version_in(&folder) {
-        // torch-sys checked the version when it was built.
-        None => Ok(format!("libtorch, {threads}")),
-        // 2.9.0+cpu and 2.9.0+cu128 are the same version.
-        Some(found) if found.split('+').next() == Some(WANTED) => {
-            Ok(format!("libtorch {found}, {threads}"))
-        }
-        Some(found) => Err(BackendError::LibtorchVersion {
-            found,
-            folder,
-            wanted: WANTED,
-        }),
+    // torch-sys checked the version when it was built, unless it was told not to.
+    let is_checked = std::env::var_os("LIBTORCH_BYPASS_VERSION_CHECK").is_none();
+    let folder = loaded_from();
+    let found = folder.as_deref().and_then(version_in);
+    match (folder, found) {
+        (Some(folder), Some(found)) => match found.split('+').next() {
+            // 2.9.0+cpu and 2.9.0+cu128 are the same version.
+            Some(version) if version == WANTED || !is_checked => {
+                Ok(format!("libtorch {found}, {device}"))
+            }
+            _ => Err(BackendError::LibtorchVersion {
+                found,
+                folder,
+                wanted: WANTED,
+            }),
+        },
+        _ => Ok(format!("libtorch, {device}")),
     }
 }
 

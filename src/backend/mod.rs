@@ -1,17 +1,20 @@
 //! Backends are compiled in with Cargo features, and chosen by name when a program starts.
 
+#[cfg(feature = "cuda")]
+mod cuda;
 #[cfg(feature = "tch")]
 mod libtorch;
 #[cfg(feature = "wgpu")]
 mod vulkan;
 
 use burn::tensor::backend::Backend;
-#[cfg(feature = "tch")]
+#[cfg(any(feature = "cuda", feature = "tch"))]
 use burn::tensor::bf16;
-#[cfg(any(feature = "tch", feature = "wgpu"))]
+#[cfg(any(feature = "cuda", feature = "tch", feature = "wgpu"))]
 use burn::tensor::f16;
 use clap::ValueEnum;
 use thiserror::Error;
+use transformer_core::backend::{DeviceError, FoundDevice, NamedDevice};
 
 use crate::process::note;
 
@@ -27,21 +30,25 @@ pub enum BackendChoice {
     /// GPU, with Vulkan, or with Metal on macOS.
     #[cfg(feature = "wgpu")]
     Wgpu,
-    /// CPU, with libtorch.
+    /// CPU, or an NVIDIA or Apple GPU, with libtorch.
     #[cfg(feature = "tch")]
     Tch,
+    /// NVIDIA GPU, with CUDA.
+    #[cfg(feature = "cuda")]
+    Cuda,
 }
 
 #[cfg(not(any(
     feature = "ndarray",
     feature = "flex",
     feature = "wgpu",
-    feature = "tch"
+    feature = "tch",
+    feature = "cuda"
 )))]
-compile_error!("choose a backend: --features ndarray, flex, wgpu or tch");
+compile_error!("choose a backend: --features ndarray, flex, wgpu, tch or cuda");
 
 impl Default for BackendChoice {
-    /// The last of ndarray, flex, wgpu and tch that is compiled in.
+    /// The last of ndarray, flex, wgpu, tch and cuda that is compiled in.
     fn default() -> Self {
         *Self::value_variants()
             .last()
@@ -50,18 +57,14 @@ impl Default for BackendChoice {
 }
 
 impl BackendChoice {
-    /// Whether matrix multiplications in training can be in bf16.
-    pub fn trains_in_bf16(self) -> bool {
-        !self.is_one_of(&["wgpu"])
-    }
-
-    /// Whether matrix multiplications in bf16 are faster than in f32 on this processor.
+    /// Whether matrix multiplications in bf16 are faster than in f32, if the backend has them.
     pub fn multiplies_bf16_fast(self) -> bool {
         #[cfg(feature = "tch")]
         if self == Self::Tch {
             return libtorch::multiplies_bf16_fast();
         }
-        transformer_cpu::multiplies_bf16_fast()
+        // A GPU that has bf16 has it to be fast.
+        self.is_one_of(&["wgpu", "cuda"]) || transformer_cpu::multiplies_bf16_fast()
     }
 
     /// Whether a training step in bf16 has a copy of the weights in bf16 in addition to the weights in f32.
@@ -69,9 +72,51 @@ impl BackendChoice {
         self.is_one_of(&["tch"])
     }
 
+    /// Whether matrix multiplications of f32 round their factors to TF32, with 11 bits of precision.
+    pub fn multiplies_in_tf32(self) -> bool {
+        self.is_one_of(&["cuda"])
+    }
+
     /// Whether the backend decodes with packed models and multiplies 8-bit integers.
     pub fn packs(self) -> bool {
         self.is_one_of(&["ndarray", "flex"])
+    }
+
+    /// The backend with that device, or with the default one.
+    pub fn on(self, device: Option<&str>) -> Target<'_> {
+        Target {
+            backend: self,
+            device,
+        }
+    }
+
+    /// The names and descriptions of its devices.
+    pub fn devices(self) -> Vec<String> {
+        fn shown<D: NamedDevice>() -> Vec<String> {
+            D::all().iter().map(FoundDevice::to_string).collect()
+        }
+        match self {
+            #[cfg(feature = "ndarray")]
+            Self::Ndarray => shown::<burn_ndarray::NdArrayDevice>(),
+            #[cfg(feature = "flex")]
+            Self::Flex => shown::<burn_flex::FlexDevice>(),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => shown::<burn_wgpu::WgpuDevice>(),
+            #[cfg(feature = "tch")]
+            Self::Tch => shown::<burn_tch::LibTorchDevice>(),
+            #[cfg(feature = "cuda")]
+            Self::Cuda => shown::<burn_cuda::CudaDevice>(),
+        }
+    }
+
+    /// Whether the backend runs models in that precision.
+    fn computes_in(self, precision: Precision) -> bool {
+        match precision {
+            Precision::F32 => true,
+            Precision::F16 => self.is_one_of(&["wgpu", "tch", "cuda"]),
+            Precision::Bf16 => self.is_one_of(&["tch", "cuda"]),
+            Precision::Int8 => self.packs(),
+        }
     }
 
     /// Whether the backend has one of these names. Not all variants are compiled in.
@@ -82,7 +127,57 @@ impl BackendChoice {
 
 impl std::fmt::Display for BackendChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&value_name(self))
+        f.pad(&value_name(self))
+    }
+}
+
+/// A backend, and the device to run on.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// The backend.
+    pub backend: BackendChoice,
+    /// The name of one of its [devices](NamedDevice); by default, the environment variable `TRANSFORMER_DEVICE`, or the
+    /// backend's default device.
+    pub device: Option<&'a str>,
+}
+
+impl Target<'_> {
+    /// Whether matrix multiplications in training can be in bf16.
+    ///
+    /// # Errors
+    /// When the device or its driver is missing.
+    pub fn trains_in_bf16(self) -> Result<bool, BackendError> {
+        #[cfg(any(feature = "cuda", feature = "wgpu"))]
+        use transformer_core::ops::{ProductPrecision::Bf16, multiplies_in};
+
+        Ok(match self.backend {
+            #[cfg(feature = "wgpu")]
+            BackendChoice::Wgpu => {
+                let (device, _) = vulkan::start(self.device()?)?;
+                multiplies_in::<burn_wgpu::Wgpu>(Bf16, &device)
+            }
+            #[cfg(feature = "cuda")]
+            BackendChoice::Cuda => {
+                let (device, _) = cuda::start(self.device()?)?;
+                multiplies_in::<burn_cuda::Cuda>(Bf16, &device)
+            }
+            #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+            _ => true,
+        })
+    }
+
+    fn device<D: NamedDevice + Default>(self) -> Result<D, BackendError> {
+        let device = self.device.map_or_else(D::of_environment, D::named);
+        device.map_err(|source| BackendError::Device {
+            backend: self.backend,
+            source,
+        })
+    }
+}
+
+impl From<BackendChoice> for Target<'_> {
+    fn from(backend: BackendChoice) -> Self {
+        backend.on(None)
     }
 }
 
@@ -92,9 +187,9 @@ pub enum Precision {
     /// Single precision, on any backend.
     #[default]
     F32,
-    /// Half precision (11-bit significand, at most 65 504), on wgpu and tch.
+    /// Half precision (11-bit significand, at most 65 504), on wgpu, tch and cuda.
     F16,
-    /// Brain floating point (8-bit significand, range of f32), on tch.
+    /// Brain floating point (8-bit significand, range of f32), on tch and cuda.
     Bf16,
     /// 8-bit integers in matrix multiplications with weights, f32 elsewhere, on ndarray and flex.
     Int8,
@@ -102,7 +197,7 @@ pub enum Precision {
 
 impl std::fmt::Display for Precision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&value_name(self))
+        f.pad(&value_name(self))
     }
 }
 
@@ -114,17 +209,27 @@ fn value_name(value: &impl ValueEnum) -> String {
 /// An error that prevents a backend from starting.
 #[derive(Debug, Error)]
 pub enum BackendError {
+    /// The computer has no device of that name.
+    #[error("{backend}: {source}")]
+    Device {
+        /// The backend.
+        backend: BackendChoice,
+        /// The devices that it has.
+        source: DeviceError,
+    },
     /// wgpu found no adapter.
     #[error(
-        "wgpu: no {api} adapter ({reason}); install a GPU driver, or run scripts/setup-wgpu for a driver that needs no GPU"
+        "wgpu: no {api} adapter; install a GPU driver, or run scripts/setup-wgpu for a driver that needs no GPU"
     )]
     #[cfg(feature = "wgpu")]
     NoAdapter {
         /// The graphics API.
         api: String,
-        /// The API's error.
-        reason: String,
     },
+    /// No NVIDIA GPU, or no CUDA to compile kernels with.
+    #[error("cuda: {0}")]
+    #[cfg(feature = "cuda")]
+    NoCuda(&'static str),
     /// The adapter cannot compute in 16 bits.
     #[error("wgpu: {adapter} does not support {precision}; use --precision f32")]
     #[cfg(feature = "wgpu")]
@@ -154,7 +259,7 @@ pub enum BackendError {
     Instructions(String),
     /// The backend lacks the precision.
     #[error(
-        "{backend} does not support {precision}; f16 runs on wgpu and tch, bf16 on tch, int8 on ndarray and flex"
+        "{backend} does not support {precision}; f16 runs on wgpu, tch and cuda, bf16 on tch and cuda, int8 on ndarray and flex"
     )]
     Precision {
         /// The backend.
@@ -173,12 +278,15 @@ pub trait BackendTask {
     fn run<B: Backend>(self, device: B::Device) -> Self::Output;
 }
 
-/// Runs a task in single precision on a backend's default device, and names both on standard error.
+/// Runs a task in single precision on a backend, and names its device on standard error.
 ///
 /// # Errors
 /// When the device or its driver is missing, or `TRANSFORMER_SIMD` names an unknown instruction set.
-pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Output, BackendError> {
-    run_in_f32(backend, Precision::F32, task)
+pub fn run_on<'a, T: BackendTask>(
+    target: impl Into<Target<'a>>,
+    task: T,
+) -> Result<T::Output, BackendError> {
+    run_at(target, Precision::F32, task)
 }
 
 /// Like [`run_on`], but in that precision. For inference only, because Adam's small steps need single precision. With
@@ -186,65 +294,64 @@ pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Outp
 ///
 /// # Errors
 /// The errors of [`run_on`], and an error when the device does not support that precision.
-pub fn run_at<T: BackendTask>(
-    backend: BackendChoice,
+pub fn run_at<'a, T: BackendTask>(
+    target: impl Into<Target<'a>>,
     precision: Precision,
     task: T,
 ) -> Result<T::Output, BackendError> {
-    Ok(match (backend, precision) {
-        (_, Precision::F32) => run_on(backend, task)?,
-        (_, Precision::Int8) if backend.packs() => run_in_f32(backend, precision, task)?,
-        #[cfg(feature = "wgpu")]
-        (BackendChoice::Wgpu, Precision::F16) => {
-            type Half = burn_wgpu::Wgpu<f16, i32, u32>;
-            let (device, adapter) = vulkan::start()?;
-            if !Half::supports_dtype(&device, burn::tensor::DType::F16) {
-                return Err(BackendError::Adapter { adapter, precision });
-            }
-            announce(backend, &adapter, precision);
-            task.run::<Half>(device)
-        }
-        #[cfg(feature = "tch")]
-        (BackendChoice::Tch, Precision::F16) => {
-            announce(backend, &libtorch::describe()?, precision);
-            task.run::<burn_tch::LibTorch<f16>>(Default::default())
-        }
-        #[cfg(feature = "tch")]
-        (BackendChoice::Tch, Precision::Bf16) => {
-            announce(backend, &libtorch::describe()?, precision);
-            task.run::<burn_tch::LibTorch<bf16>>(Default::default())
-        }
-        _ => return Err(BackendError::Precision { backend, precision }),
-    })
-}
-
-/// Runs a task on tensors in single precision, for any precision of its packed models.
-fn run_in_f32<T: BackendTask>(
-    backend: BackendChoice,
-    precision: Precision,
-    task: T,
-) -> Result<T::Output, BackendError> {
+    let target = target.into();
+    let backend = target.backend;
+    if !backend.computes_in(precision) {
+        return Err(BackendError::Precision { backend, precision });
+    }
+    let announce = |device: &str| announce(backend, device, precision);
     Ok(match backend {
         #[cfg(feature = "ndarray")]
         BackendChoice::Ndarray => {
-            announce(backend, &processor()?, precision);
-            task.run::<burn_ndarray::NdArray>(Default::default())
+            let device = target.device()?;
+            announce(&processor()?);
+            task.run::<burn_ndarray::NdArray>(device)
         }
         #[cfg(feature = "flex")]
         BackendChoice::Flex => {
-            announce(backend, &processor()?, precision);
-            task.run::<burn_flex::Flex>(Default::default())
+            let device = target.device()?;
+            announce(&processor()?);
+            task.run::<burn_flex::Flex>(device)
         }
         #[cfg(feature = "wgpu")]
         BackendChoice::Wgpu => {
-            let (device, adapter) = vulkan::start()?;
-            announce(backend, &adapter, precision);
-            task.run::<burn_wgpu::Wgpu>(device)
+            type Half = burn_wgpu::Wgpu<f16, i32, u32>;
+
+            let (device, adapter) = vulkan::start(target.device()?)?;
+            let is_half = precision == Precision::F16;
+            if is_half && !Half::supports_dtype(&device, burn::tensor::DType::F16) {
+                return Err(BackendError::Adapter { adapter, precision });
+            }
+            announce(&adapter);
+            match is_half {
+                true => task.run::<Half>(device),
+                false => task.run::<burn_wgpu::Wgpu>(device),
+            }
         }
         #[cfg(feature = "tch")]
         BackendChoice::Tch => {
-            announce(backend, &libtorch::describe()?, precision);
-            task.run::<burn_tch::LibTorch>(Default::default())
+            let device = target.device()?;
+            announce(&libtorch::describe(device)?);
+            match precision {
+                Precision::F16 => task.run::<burn_tch::LibTorch<f16>>(device),
+                Precision::Bf16 => task.run::<burn_tch::LibTorch<bf16>>(device),
+                Precision::F32 | Precision::Int8 => task.run::<burn_tch::LibTorch>(device),
+            }
+        }
+        #[cfg(feature = "cuda")]
+        BackendChoice::Cuda => {
+            let (device, card) = cuda::start(target.device()?)?;
+            announce(&card);
+            match precision {
+                Precision::F16 => task.run::<burn_cuda::Cuda<f16>>(device),
+                Precision::Bf16 => task.run::<burn_cuda::Cuda<bf16>>(device),
+                Precision::F32 | Precision::Int8 => task.run::<burn_cuda::Cuda>(device),
+            }
         }
     })
 }

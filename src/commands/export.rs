@@ -39,7 +39,7 @@ pub struct Export {
 
 impl Export {
     /// Runs the command.
-    pub fn run(self, common: Common) -> Result {
+    pub fn run(self, common: &Common) -> Result {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
         let directory = model_directory::open(&self.model)?;
@@ -50,7 +50,7 @@ impl Export {
             export: self,
             directory,
         };
-        run_on(common.backend, export)?
+        run_on(common.target(), export)?
     }
 }
 

@@ -11,7 +11,7 @@ use transformer_core::{DecodeOptions, ModelDirectory, PackedModel, Transformer, 
 
 use super::languages::Languages;
 use super::{Result, model_directory, options_error};
-use crate::backend::{BackendChoice, BackendTask, Precision, run_at};
+use crate::backend::{BackendChoice, BackendTask, Precision, Target, run_at};
 
 /// Flags of commands that run a model without training it.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -37,7 +37,7 @@ impl Inference {
     /// the (first) model was saved with, or the paper's.
     pub fn run<T: TranslatorTask>(
         self,
-        backend: BackendChoice,
+        target: Target<'_>,
         models: Vec<PathBuf>,
         options: impl FnOnce(DecodeOptions) -> std::result::Result<DecodeOptions, String>,
         task: T,
@@ -53,7 +53,7 @@ impl Inference {
         let of_model = directories.first().map(ModelDirectory::options);
         let options = options(of_model.transpose()?.flatten().unwrap_or_default())?;
         // int8 if the backend supports it and every model is quantized, else f32.
-        let is_int8 = backend.packs() && directories.iter().all(ModelDirectory::is_int8);
+        let is_int8 = target.backend.packs() && directories.iter().all(ModelDirectory::is_int8);
         let precision = self.precision.unwrap_or(match is_int8 {
             true => Precision::Int8,
             false => Precision::F32,
@@ -62,9 +62,9 @@ impl Inference {
             directories,
             options,
             languages: self.languages,
-            packing: packing(backend, precision),
+            packing: packing(target.backend, precision),
         };
-        run_at(backend, precision, OnBackend { source, task })?
+        run_at(target, precision, OnBackend { source, task })?
     }
 }
 

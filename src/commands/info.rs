@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::Value;
 use transformer_core::formats::CONFIG_FILE;
@@ -18,11 +18,13 @@ use transformer_train::validation::AverageOutcome;
 use super::decoding::flags_of;
 use super::model_directory::no_model;
 use super::{Result, mib, print, validation_line, validation_numbers};
+use crate::backend::BackendChoice;
 
 const EXAMPLES: &str = "\
 Examples:
   transformer info model
-  transformer info model/checkpoints/update-00005000";
+  transformer info model/checkpoints/update-00005000
+  transformer info --devices";
 
 /// Describe a model directory or a training run.
 ///
@@ -33,14 +35,19 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Info {
     /// Directory of a model or a training run
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "devices")]
+    directory: Option<PathBuf>,
+    /// List the devices of each backend that is compiled in, by the names that --device accepts
+    #[arg(long, conflicts_with = "directory")]
+    devices: bool,
 }
 
 impl Info {
     /// Runs the command.
     pub fn run(self) -> Result {
-        let directory = &self.directory;
+        let Some(directory) = &self.directory else {
+            return print(&devices());
+        };
         let has_model = directory.join(CONFIG_FILE).exists();
         let record = RunRecord::load(directory)?;
         if !has_model && record.is_none() {
@@ -64,6 +71,20 @@ impl Info {
         }
         print(&text)
     }
+}
+
+/// A line per device.
+fn devices() -> String {
+    let mut text = String::new();
+    for backend in BackendChoice::value_variants() {
+        match backend.devices().as_slice() {
+            [] => _ = writeln!(text, "{backend:<8}none"),
+            found => found
+                .iter()
+                .for_each(|device| _ = writeln!(text, "{backend:<8}{device}")),
+        }
+    }
+    text
 }
 
 /// A configuration as it is printed.

@@ -28,7 +28,7 @@ use transformer_train::data::is_standard_stream;
 use transformer_train::progress::printable;
 use transformer_train::validation::Validation;
 
-use crate::backend::BackendChoice;
+use crate::backend::{BackendChoice, Target};
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -43,15 +43,26 @@ pub struct Interrupted {
 }
 
 /// Flags of every command.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Common {
-    /// Backend to run on, one of those compiled in (Cargo features ndarray, flex, wgpu, tch)
+    /// Backend to run on, one of those compiled in (Cargo features ndarray, flex, wgpu, tch, cuda)
     #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
-    pub backend: BackendChoice,
+    backend: BackendChoice,
+    /// Device to run on, one of `transformer info --devices` [default: the environment variable TRANSFORMER_DEVICE, or the
+    /// CPU with tch, the first GPU with wgpu and cuda]
+    #[arg(long, global = true, value_name = "NAME")]
+    device: Option<String>,
     /// Random seed for initial weights, held-out pairs, batches, dropout and samples [default: 0]
     #[arg(long, global = true, value_name = "N")]
     pub seed: Option<u64>,
+}
+
+impl Common {
+    /// Where to compute.
+    fn target(&self) -> Target<'_> {
+        self.backend.on(self.device.as_deref())
+    }
 }
 
 /// The flag that sets an option of the library.

@@ -41,7 +41,7 @@ pub struct Score {
     /// Batch size in tokens, including padding
     #[arg(long, value_name = "N", default_value_t = 2048)]
     batch_tokens: usize,
-    /// Maximum length of a sentence in tokens; on some backends, memory grows with its square
+    /// Maximum length of a source or target in tokens; on some backends, memory grows with its square
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_source_length: usize,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub struct Score {
 
 impl Score {
     /// Runs the command.
-    pub fn run(self, common: Common) -> Result {
+    pub fn run(self, common: &Common) -> Result {
         let (models, inference) = (self.model.clone(), self.inference.clone());
         let (batch_tokens, max_src_len) = (self.batch_tokens, self.max_source_length);
         let options = |of_model: DecodeOptions| {
@@ -62,7 +62,7 @@ impl Score {
             let checked = options.validate().map_err(options_error);
             checked.map(|()| options)
         };
-        inference.run(common.backend, models, options, self)
+        inference.run(common.target(), models, options, self)
     }
 }
 

@@ -67,12 +67,12 @@ pub struct Translate {
 
 impl Translate {
     /// Runs the command.
-    pub fn run(self, common: Common) -> Result {
+    pub fn run(self, common: &Common) -> Result {
         let (models, inference) = (self.model.clone(), self.inference.clone());
         let (decoding, n_best) = (self.decoding.clone(), self.n_best);
         let seed = common.seed.unwrap_or(0);
         let options = |of_model| decoding.over(of_model, n_best, seed);
-        inference.run(common.backend, models, options, self)
+        inference.run(common.target(), models, options, self)
     }
 }
 

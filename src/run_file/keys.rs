@@ -46,8 +46,8 @@ section! {
     /// Validation pairs, in the same forms, but without `weight`. Absent: some of the training pairs are held out.
     valid: Option<Corpora> = None, "--valid";
 
-    /// Number of distinct source sentences to hold out for validation if `valid` is absent, with all their
-    /// translations. Absent: a tenth of them, at most 1000.
+    /// Number of distinct source sentences to hold out for validation if `valid` is absent. Validation uses the first
+    /// pair of each; other pairs with these sources are skipped. Absent: a tenth of them, at most 1000.
     hold_out: Option<usize> = None, "--hold-out";
 
     /// Skip pairs with more pieces (subword tokens) than this on a side.
@@ -133,8 +133,8 @@ section! {
     /// Decoder layers.
     n_decoder_layers: Option<usize> = None;
 
-    /// How a decoder position reads the earlier target tokens: `"self-attention"`, or `"recurrence"`, the SSRU of
-    /// Marian's small models, whose cost per step does not grow with the length.
+    /// How a decoder position reads the earlier target tokens: `"self-attention"`, or `"recurrence"`, the SSRU (simpler
+    /// simple recurrent unit) of Marian's small models, whose cost per step does not grow with the length.
     decoder_mixer: Option<Mixer> = None;
 
     /// Placement of layer normalization: `"post"` (after the residual connection, as in the paper) or `"pre"` (before
@@ -152,10 +152,11 @@ section! {
     layer_norm_eps: Option<f64> = None;
 
     /// Positional encoding: `"sinusoidal"`; `{ learned = { max_len = 256 } }`;
-    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }` (all sines before all cosines, as in Marian; M2M100
-    /// has `true` and 2); `{ relative-bias = { buckets = 32, max_distance = 128 } }` (a learned bias on attention
-    /// scores, as in T5); `"alibi"` (a fixed bias on attention scores); or `{ rotary = { base = 10000.0 } }` (queries
-    /// and keys rotated by their positions, as in Llama).
+    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }` (all sines before all cosines, as in Marian; `first`
+    /// is the position of the first token; with `inclusive`, the lowest frequency is exactly 1/10000, as in fairseq;
+    /// M2M100 has `true` and 2); `{ relative-bias = { buckets = 32, max_distance = 128 } }` (a learned bias on
+    /// attention scores, as in T5); `"alibi"` (a fixed bias on attention scores); or `{ rotary = { base = 10000.0 } }`
+    /// (queries and keys rotated by their positions, as in Llama).
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.
@@ -236,7 +237,8 @@ section! {
     /// Number of updates, counted from the beginning of the run.
     updates: usize = 5000, "--updates";
 
-    /// Maximum training time in minutes, counted from the start of the command. Absent: no limit.
+    /// Maximum training time in minutes, counted from the end of data preparation, and from zero after a resume.
+    /// Absent: no limit.
     minutes: Option<f64> = None, "--minutes";
 
     /// Batch size in tokens on each side, including padding.
@@ -319,8 +321,9 @@ section! {
     /// Updates between additional checkpoints. Absent: checkpoints follow validations only.
     every_updates: Option<usize> = None;
 
-    /// Minutes after the last checkpoint until an extra one is written, for resuming. The next checkpoint replaces the
-    /// extra one; until then, the keys below count it. Absent: no checkpoints by time.
+    /// Minutes after the last checkpoint until an extra one is written, for resuming. Until the next checkpoint
+    /// replaces it, it counts as one of the newest checkpoints (`keep_last`, `average_last`). Absent: no checkpoints by
+    /// time.
     every_minutes: Option<f64> = None;
 
     /// Number of newest checkpoints to keep.

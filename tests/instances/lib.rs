@@ -33,6 +33,8 @@ pub fn keep() {
     of::<transformer_core::backend::Wgpu>();
     #[cfg(feature = "tch")]
     of::<transformer_core::backend::LibTorch>();
+    #[cfg(feature = "cuda")]
+    of::<transformer_core::backend::Cuda>();
 }
 
 fn of<B: Backend>() {

@@ -154,7 +154,7 @@ pub struct Rows<'a> {
     pub items: &'a [[u8; 4]],
     /// Items between the starts of two rows.
     pub stride: usize,
-    /// Items between a tile and its right neighbour.
+    /// Items between a tile and its right neighbor.
     pub step: usize,
     /// Number of rows: [`ROWS`] or [`TILE`].
     pub count: usize,

@@ -65,13 +65,13 @@ pub fn by_tasks_with<R: Send>(
         .enumerate()
         .map(|(index, numbers)| {
             numbers.fill(MaybeUninit::new(0.0));
-            #[allow(unsafe_code, reason = "memory that has been initialised")]
+            #[allow(unsafe_code, reason = "memory that has been initialized")]
             // SAFETY: every number has just been set.
             let numbers = unsafe { &mut *(std::ptr::from_mut(numbers) as *mut [f32]) };
             write(index, numbers)
         })
         .collect();
-    #[allow(unsafe_code, reason = "tasks write into uninitialised memory")]
+    #[allow(unsafe_code, reason = "tasks write into uninitialized memory")]
     // SAFETY: the capacity is `len` at least. Each number belongs to a task, which has set it; if one had panicked, so
     // would `collect` have.
     unsafe {

@@ -53,7 +53,7 @@ impl Keep {
     /// The first value hashed in a row, and the step to the next.
     #[inline(always)]
     fn counter(self, row: usize) -> [u32; 2] {
-        // The finaliser of SplitMix64, so that rows are independent.
+        // The finalizer of SplitMix64, so that rows are independent.
         let mut z = self.seed ^ (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -134,7 +134,7 @@ mod tests {
                 .filter(|(a, b)| **a + **b == 0.0)
                 .count() as f32;
         }
-        // Neighbouring rows both drop a column in one of a hundred cases: 10 000 ± 100.
+        // Neighboring rows both drop a column in one of a hundred cases: 10 000 ± 100.
         assert!((pairs - 10_000.0).abs() < 600.0, "{pairs}");
         let neighbours = kept
             .iter()

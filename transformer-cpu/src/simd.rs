@@ -1,4 +1,4 @@
-//! Loops over slices that the compiler vectorises for the running processor.
+//! Loops over slices that the compiler vectorizes for the running processor.
 
 use std::sync::OnceLock;
 

@@ -115,7 +115,7 @@ pub struct AttentionParents {
     pub key_value: bool,
 }
 
-/// Which gradients of layer normalisation are requested.
+/// Which gradients of layer normalization are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NormParents {
     /// The gradient of the rows.

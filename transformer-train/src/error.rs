@@ -39,7 +39,7 @@ pub enum TrainError {
     },
     /// The backend does not support [`TrainingConfig::precision`](crate::TrainingConfig::precision).
     #[error(
-        "`precision` is {precision}, but {backend} has no kernel for it; the features `flex`, `ndarray` and `tch` add kernels"
+        "`precision` is {precision}, but {backend} does not have it; the features `flex`, `ndarray` and `tch` add it to these backends"
     )]
     BackendPrecision {
         /// The requested precision.

@@ -125,12 +125,12 @@ fn a_precision_that_the_backend_lacks_is_refused() {
     };
     let trained = trainer(config).train(pairs(9), pairs(3));
     // With the feature `ndarray`.
-    if multiplies_in::<B>(ProductPrecision::Bf16) {
+    if multiplies_in::<B>(ProductPrecision::Bf16, &Default::default()) {
         return assert!(trained.is_ok());
     }
     assert_eq!(
         trained.unwrap_err().to_string(),
-        "`precision` is bf16, but ndarray has no kernel for it; the features `flex`, `ndarray` and `tch` add kernels"
+        "`precision` is bf16, but ndarray does not have it; the features `flex`, `ndarray` and `tch` add it to these backends"
     );
 }
 

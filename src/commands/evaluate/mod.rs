@@ -43,8 +43,8 @@ Examples:
 ///
 /// A pair that is too long is an error, reported with its file and line before anything is computed.
 ///
-/// With --precision int8, the translations are computed in 8 bits, and loss and perplexity in 32 bits, with the weights
-/// as stored in the directory. With f16 or bf16, all are computed with the weights in that type.
+/// With --precision int8, translations are computed in 8 bits; loss and perplexity in 32 bits, from the directory's
+/// weights (dequantized if the model is quantized). With f16 or bf16, all are computed with the weights in that type.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Evaluate {
@@ -72,7 +72,7 @@ pub struct Evaluate {
 
 impl Evaluate {
     /// Runs the command.
-    pub fn run(mut self, common: Common) -> Result {
+    pub fn run(mut self, common: &Common) -> Result {
         if self.metrics.is_empty()
             && let Some(first) = self.model.first()
         {
@@ -89,7 +89,7 @@ impl Evaluate {
         let (models, inference) = (self.model.clone(), self.inference.clone());
         let (decoding, seed) = (self.decoding.clone(), common.seed.unwrap_or(0));
         let options = |of_model| decoding.over(of_model, 1, seed);
-        inference.run(common.backend, models, options, self)
+        inference.run(common.target(), models, options, self)
     }
 }
 

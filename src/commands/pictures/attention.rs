@@ -69,11 +69,11 @@ const MOST_TOKENS: usize = 256;
 
 impl Attention {
     /// Runs the command.
-    pub fn run(self, common: Common) -> Result {
+    pub fn run(self, common: &Common) -> Result {
         // Checked before the model is loaded.
         check(&self.out)?;
         let (models, languages) = (vec![self.model.clone()], self.languages.clone());
-        Inference::between(languages).run(common.backend, models, Ok, self)
+        Inference::between(languages).run(common.target(), models, Ok, self)
     }
 }
 

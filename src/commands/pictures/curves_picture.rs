@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::Axis;
 use super::{Drawing, Font};
 
-/// Colours that people with red-green colour blindness can also distinguish (Okabe and Ito, 2008).
+/// Colors that people with red-green color blindness can also distinguish (Okabe and Ito, 2008).
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -29,7 +29,7 @@ const PANEL: (i32, i32) = (760, 220);
 const MARGIN: i32 = 14;
 /// Room for half of the last label of the x axis.
 const RIGHT: i32 = 48;
-/// The width of a colour sample in the legend.
+/// The width of a color sample in the legend.
 const SAMPLE: i32 = 36;
 
 /// The radius of the ring around the mark of an average.
@@ -200,7 +200,7 @@ where
         Ok(self.area.draw(&PathElement::new(points, style))?)
     }
 
-    /// The runs with their colours and markers, then the explanation of the width of a curve.
+    /// The runs with their colors and markers, then the explanation of the width of a curve.
     fn legend(&self, curves: &Curves) -> Result<(), Box<dyn Error>> {
         let mut y = MARGIN + LINE / 2;
         for (run, name) in curves.runs.iter().enumerate() {
@@ -262,7 +262,7 @@ where
         Ok(())
     }
 
-    /// The marker of a run. Runs with the same colour have different markers.
+    /// The marker of a run. Runs with the same color have different markers.
     fn mark(&self, run: usize, (x, y): Point) -> Result<(), Box<dyn Error>> {
         let style = color(run).filled();
         let corners = match run % 4 {

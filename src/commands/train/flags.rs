@@ -32,8 +32,8 @@ struct Data {
     /// Sentence pairs for validation, `source<TAB>target` per line [default: some of the data is held out]
     #[arg(long, value_name = "FILE")]
     valid: Option<PathBuf>,
-    /// Number of distinct source sentences to hold out for validation, with all their translations [default: a tenth of
-    /// all, at most 1000]
+    /// Number of distinct source sentences to hold out for validation. Validation uses the first pair of each; other
+    /// pairs with these sources are skipped [default: a tenth of all, at most 1000]
     #[arg(long, value_name = "N")]
     hold_out: Option<usize>,
     /// Vocabulary size in pieces (subword tokens); a resumed run keeps its vocabulary [default: 8000]
@@ -80,7 +80,7 @@ struct Recipe {
     /// Number of updates, counted from the beginning of the run [default: 5000]
     #[arg(long, value_name = "N")]
     updates: Option<usize>,
-    /// Maximum training time in minutes, counted from the start of the command
+    /// Maximum training time in minutes, counted from the end of data preparation, and from zero after --resume
     #[arg(long, value_name = "M", allow_negative_numbers = true)]
     minutes: Option<f64>,
     /// Number of updates between validations, each of which is followed by a checkpoint [default: 500]

@@ -79,9 +79,9 @@ docs/guide/config.md explains every key, and so does the file run.toml that each
 /// Ctrl-C or SIGTERM stops the run after the current update and saves a checkpoint, from which --resume continues. The
 /// exit code is then 130 or 143. A second signal stops the program at once.
 ///
-/// Keys such as `training.warmup` describe the run. Some keys also have a flag, such as --warmup. A value from --set
-/// comes first, then one from the key's flag, then the file of --config, then the default. The run writes all keys and
-/// their values to run.toml in --out.
+/// Keys such as `training.warmup` describe the run. Some keys also have a flag, such as --warmup. --set takes
+/// precedence over the key's flag, the flag over the file of --config, and the file over the default. The run writes
+/// all keys and their values to run.toml in --out.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
@@ -110,7 +110,7 @@ pub struct Train {
 
 impl Train {
     /// Runs the command, in one of the processes that train together.
-    pub fn run(self, common: Common, ranks: &Ranks) -> Result {
+    pub fn run(self, common: &Common, ranks: &Ranks) -> Result {
         if !ranks.is_first() {
             return self.join(common, ranks);
         }
@@ -124,7 +124,7 @@ impl Train {
             _ => given,
         };
         let mut plan = Plan::new(values, earlier.as_ref())?;
-        plan.check_precision(common.backend)?;
+        plan.check_precision(common.target())?;
         let checked = ranks.check(&plan.training);
         checked.map_err(|error| train_error(error, &plan.values))?;
         let is_new = earlier.as_ref().is_none_or(|run| run.record.is_none());
@@ -157,12 +157,12 @@ impl Train {
                 false => ProgressDisplay::Auto,
             },
         };
-        run_on(common.backend, run)?
+        run_on(common.target(), run)?
     }
 
     /// Trains with rank 0, as soon as rank 0 has started the run. Like a resumed run, it reads the files that rank 0 has
     /// written into the directory. The command line is not needed, because `run.toml` has all settings.
-    fn join(self, common: Common, ranks: &Ranks) -> Result {
+    fn join(self, common: &Common, ranks: &Ranks) -> Result {
         let Some(out) = self.directory() else {
             return Ok(());
         };
@@ -182,7 +182,7 @@ impl Train {
             made_before: earlier.updates(),
             display: ProgressDisplay::Silent,
         };
-        run_on(common.backend, run)?
+        run_on(common.target(), run)?
     }
 
     /// The directory that the command writes into.

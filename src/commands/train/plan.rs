@@ -9,7 +9,7 @@ use transformer_train::optim::frozen_names;
 use super::earlier::Earlier;
 use super::errors::{config_error, train_error};
 use super::init::updates_to_continue;
-use crate::backend::BackendChoice;
+use crate::backend::Target;
 use crate::commands::Result;
 use crate::process::note;
 use crate::run_file::{RunFile, RunFileError, Values};
@@ -97,14 +97,15 @@ impl Plan {
     ///
     /// # Errors
     /// When it has none.
-    pub fn check_precision(&self, backend: BackendChoice) -> Result {
+    pub fn check_precision(&self, target: Target<'_>) -> Result {
+        let backend = target.backend;
         let precision = self.training.precision;
         if precision == ProductPrecision::F32 {
             return Ok(());
         }
-        if !backend.trains_in_bf16() {
+        if !target.trains_in_bf16()? {
             let rule = format!(
-                "needs --backend flex, ndarray or tch, and the Cargo feature of that name; {backend} trains in \"f32\" only"
+                "needs --backend flex, ndarray or tch, and the Cargo feature of that name, or a GPU that has bf16; {backend} trains in \"f32\" only here"
             );
             let value = format!("\"{precision}\"");
             return Err(self.refuse("training.precision", value, rule).into());

@@ -16,7 +16,7 @@ use transformer_train::progress::ProgressDisplay;
 type Inner = NdArray;
 type Training = Autodiff<Inner>;
 
-/// RMS normalisation before each sub-layer, a gated feed-forward network, rotary positions, two query heads per
+/// RMS normalization before each sub-layer, a gated feed-forward network, rotary positions, two query heads per
 /// head of keys and values, and no bias.
 fn config() -> TransformerConfig {
     TransformerConfig {

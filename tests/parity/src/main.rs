@@ -46,7 +46,7 @@ struct Parity {
     /// tests/pytorch/check_export.py
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
-    /// Backend to run on, of those compiled in (Cargo features ndarray, flex, wgpu, tch)
+    /// Backend to run on, of those compiled in (Cargo features ndarray, flex, wgpu, tch, cuda)
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     backend: BackendChoice,
 }
@@ -90,6 +90,8 @@ impl BackendTask for Parity {
             pretrained.map(|directory| Self::compare_pretrained::<B>(directory, &device));
         let mut failed = 0;
         for report in folders.chain(pretrained) {
+            let is_tf32 = self.backend.multiplies_in_tf32();
+            let report = report.map(|report| if is_tf32 { report.in_tf32() } else { report });
             let passed = match report {
                 Ok(report) => {
                     writeln!(io::stdout(), "{report}")?;

@@ -23,6 +23,8 @@ const BACKENDS: &[&str] = &[
     "wgpu",
     #[cfg(feature = "tch")]
     "tch",
+    #[cfg(feature = "cuda")]
+    "cuda",
 ];
 
 /// Models as Hugging Face saves them: tokens, logits, greedy decoding, and beams as Hugging Face and CTranslate2 end

@@ -210,7 +210,7 @@ impl Decoded {
     }
 }
 
-/// Whether a value is NaN. The loop has no early exit, so that it is vectorised.
+/// Whether a value is NaN. The loop has no early exit, so that it is vectorized.
 fn has_nan(numbers: &[f32]) -> bool {
     numbers
         .iter()

@@ -24,7 +24,7 @@ impl Candidate {
 /// Tokens that are skipped together if none of them is a candidate, as in most of a large vocabulary.
 const CHUNK: usize = 64;
 
-/// Whether a value is above `least`. The loop has no early exit, so that it is vectorised.
+/// Whether a value is above `least`. The loop has no early exit, so that it is vectorized.
 fn any_above(numbers: &[f32], least: f32) -> bool {
     numbers
         .iter()

@@ -204,7 +204,7 @@ pub enum LengthPenalty {
     None,
     /// `((5 + |Y|) / 6)^α` (Wu et al., 2016), as in §6.1.
     Paper(f64),
-    /// `|Y|^α`. A negative α favours short hypotheses.
+    /// `|Y|^α`. A negative α favors short hypotheses.
     Power(f64),
 }
 

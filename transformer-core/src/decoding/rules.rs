@@ -67,7 +67,7 @@ impl<'a> Rules<'a> {
         self.beginning
     }
 
-    /// Whether a token of the beginning counts as certain: the options force it, renormalisation leaves no other token,
+    /// Whether a token of the beginning counts as certain: the options force it, renormalization leaves no other token,
     /// or the model excludes it, so that its log-probability would end the search within the prefix.
     pub fn is_certain(&self, at: usize, log_prob: f32) -> bool {
         let is_forced = at == 0 && self.beginning.forced.is_some();

@@ -79,9 +79,9 @@ pub struct TransformerConfig {
     pub norm: NormPlacement,
     /// Whether each stack ends with one more norm (default: no); a pre-norm stack needs it.
     pub final_norm: bool,
-    /// Kind of norm (default: layer normalisation by the variance).
+    /// Kind of norm (default: layer normalization by the variance).
     pub layer_norm: NormKind,
-    /// ε of layer normalisation (default: 1e-5).
+    /// ε of layer normalization (default: 1e-5).
     pub layer_norm_eps: f64,
     /// Kind of positional encoding (default: sinusoidal).
     pub positions: Positions,
@@ -100,7 +100,7 @@ pub struct TransformerConfig {
     pub generator_scale: bool,
     /// Whether embeddings are multiplied by √d_model (default: yes).
     pub embedding_scale: bool,
-    /// Whether the sum of embedding and position is normalised before dropout, on both sides (default: no).
+    /// Whether the sum of embedding and position is normalized before dropout, on both sides (default: no).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub embedding_norm: bool,
     /// Which matrices are shared (default: all three).

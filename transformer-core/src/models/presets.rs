@@ -162,7 +162,7 @@ impl TransformerConfig {
     }
 
     /// The base model of The Annotated Transformer: [`torch_nn`](Self::torch_nn) with pre-norm and another formula of
-    /// layer normalisation.
+    /// layer normalization.
     pub fn annotated(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
         Self {
             norm: NormPlacement::Pre,

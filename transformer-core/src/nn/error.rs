@@ -79,7 +79,7 @@ pub enum ConfigError {
         /// The value found.
         value: f64,
     },
-    /// An epsilon of layer normalisation that is not positive and finite.
+    /// An epsilon of layer normalization that is not positive and finite.
     Epsilon {
         /// The value found.
         value: f64,

@@ -86,7 +86,7 @@ impl<B: Backend> AttentionHeads<B> {
     pub fn new(projection: Linear<B>, dropout: Dropout, heads: Heads) -> Self {
         let Heads { n_heads, d_k, d_v } = heads;
         assert_sizes(&[("n_heads", n_heads), ("d_k", d_k), ("d_v", d_v)]);
-        // Only the shape: the values may not be initialised yet.
+        // Only the shape: the values may not be initialized yet.
         let shape: [usize; 2] = projection.weight.lazy_shape().dims();
         assert_eq!(shape[0], n_heads * d_v, "rows of `W^O` for {heads:?}");
         Self {

@@ -21,7 +21,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `stack`, `layer`, `block` | encoder and decoder stacks; their layer; the trait that custom layers implement (§3.1) |
-//! | `sublayer`, `norm`, `dropout` | residual connection, normalisation and dropout (§3.1, §5.4) |
+//! | `sublayer`, `norm`, `dropout` | residual connection, normalization and dropout (§3.1, §5.4) |
 //! | `attention`, `heads` | equation 1 and the configuration; the heads, after the input projections (§3.2) |
 //! | `self_attention`, `multi_head_attention` | multi-head attention with its input projections in one matrix or in two (§3.2.2) |
 //! | `mask` | padding and causal masks (§3.2.3) |

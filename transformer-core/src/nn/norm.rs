@@ -1,4 +1,4 @@
-//! Layer normalisation (§3.1; Ba et al., 2016), and root mean square normalisation (Zhang and Sennrich, 2019).
+//! Layer normalization (§3.1; Ba et al., 2016), and root mean square normalization (Zhang and Sennrich, 2019).
 
 use burn::config::Config;
 use burn::module::{Module, Param};
@@ -10,13 +10,13 @@ use crate::nn::error::{ConfigError, assert_sizes, check_sizes};
 use crate::nn::parameters::Parameter;
 use transformer_kernels as ops;
 
-/// The kind of normalisation; [`Norm`] has the formulas.
+/// The kind of normalization; [`Norm`] has the formulas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormKind {
-    /// Layer normalisation, which divides by `√(variance + ε)`, as usual.
+    /// Layer normalization, which divides by `√(variance + ε)`, as usual.
     Variance,
-    /// Layer normalisation, which divides by the unbiased standard deviation plus ε, as in The Annotated Transformer.
+    /// Layer normalization, which divides by the unbiased standard deviation plus ε, as in The Annotated Transformer.
     UnbiasedDeviation,
     /// RMSNorm, which divides by `√(mean square + ε)`, without mean and shift (Zhang and Sennrich, 2019).
     RootMeanSquare,
@@ -84,7 +84,7 @@ impl NormConfig {
     }
 }
 
-/// Normalises each position to zero mean and unit variance, then scales and shifts it (layer normalisation; §3.1; Ba et
+/// Normalizes each position to zero mean and unit variance, then scales and shifts it (layer normalization; §3.1; Ba et
 /// al., 2016); or to root mean square 1, then scales it (RMSNorm; Zhang and Sennrich, 2019, equation 4).
 ///
 /// For the `d` features of a position `x` with mean `m`:
@@ -134,7 +134,7 @@ pub struct Norm<B: Backend> {
 const SMALLEST_VARIANCE: f64 = 1e-36;
 
 impl<B: Backend> Norm<B> {
-    /// Normalises the last dimension.
+    /// Normalizes the last dimension.
     ///
     /// # Shapes
     /// - x: `[.., d_model]`

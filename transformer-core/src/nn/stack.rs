@@ -44,7 +44,7 @@ pub struct StackConfig {
     pub layer: LayerConfig,
     /// Number of layers.
     pub n_layers: usize,
-    /// Whether the stack ends with a layer normalisation; a pre-norm stack needs it.
+    /// Whether the stack ends with a layer normalization; a pre-norm stack needs it.
     #[config(default = false)]
     pub final_norm: bool,
     /// A bias on the scores of every layer's self-attention, instead of position vectors.

@@ -1,4 +1,4 @@
-//! The connection around each sub-layer: residual, dropout, layer normalisation (§3.1, §5.4).
+//! The connection around each sub-layer: residual, dropout, layer normalization (§3.1, §5.4).
 
 use burn::config::Config;
 use burn::module::Module;
@@ -10,7 +10,7 @@ use crate::nn::dropout::Dropout;
 use crate::nn::error::{ConfigError, check_dropout};
 use crate::nn::norm::{Norm, NormConfig};
 
-/// Placement of layer normalisation in a sub-layer.
+/// Placement of layer normalization in a sub-layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormPlacement {
@@ -23,7 +23,7 @@ pub enum NormPlacement {
 /// The configuration of [`Sublayer`].
 #[derive(Config, Debug, PartialEq)]
 pub struct SublayerConfig {
-    /// The layer normalisation.
+    /// The layer normalization.
     pub norm: NormConfig,
     /// Its placement.
     #[config(default = "NormPlacement::Post")]
@@ -43,7 +43,7 @@ impl SublayerConfig {
         check_dropout("dropout", self.dropout)
     }
 
-    /// A new connection, whose layer normalisation has scale 1 and shift 0.
+    /// A new connection, whose layer normalization has scale 1 and shift 0.
     ///
     /// # Panics
     /// When `d_model` is zero, or the dropout is not in [0, 1).
@@ -60,7 +60,7 @@ impl SublayerConfig {
 /// `x + Dropout(f(Norm(x)))` with pre-norm. The dropout is described in §5.4.
 #[derive(Module, Debug)]
 pub struct Sublayer<B: Backend> {
-    /// Layer normalisation over `d_model`.
+    /// Layer normalization over `d_model`.
     pub norm: Norm<B>,
     dropout: Dropout,
     #[module(skip)]

@@ -60,7 +60,7 @@ impl PositionVectors {
     }
 }
 
-/// The input of a stack: token embeddings plus positions, normalised if configured.
+/// The input of a stack: token embeddings plus positions, normalized if configured.
 pub struct Embedding {
     /// `[vocab_size, d_model]`
     table: Arc<PackedMatrix>,

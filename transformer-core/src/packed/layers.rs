@@ -61,7 +61,7 @@ impl PackedLinear {
     }
 }
 
-/// Layer normalisation; [`Norm`](crate::nn::Norm) has the formulas.
+/// Layer normalization; [`Norm`](crate::nn::Norm) has the formulas.
 pub struct Norm {
     gamma: Vec<f32>,
     /// Empty in a norm without a shift.
@@ -88,7 +88,7 @@ impl Norm {
         })
     }
 
-    /// Normalises every row of `x`: `[rows, d_model]`.
+    /// Normalizes every row of `x`: `[rows, d_model]`.
     pub fn forward(&self, x: &mut [f32]) {
         let (gamma, beta, epsilon) = (&self.gamma, &self.beta, self.epsilon);
         match self.kind {

@@ -1,5 +1,5 @@
 //! The distribution of work on several sources over rayon's threads: each thread computes a whole step of its own
-//! sources, so that threads synchronise once per step.
+//! sources, so that threads synchronize once per step.
 
 use std::mem;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use transformer_cpu::{PackedPrecision, Threads};
 
-/// The fewest multiplications in a step that several threads compute. They synchronise after each matrix
+/// The fewest multiplications in a step that several threads compute. They synchronize after each matrix
 /// multiplication: in a smaller step, they would spend most of their time waiting.
 const LEAST_WORK: usize = 1 << 26;
 

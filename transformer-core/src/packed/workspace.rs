@@ -18,7 +18,7 @@ pub struct Workspace {
 /// The buffers of a layer. A buffer may be longer than its contents.
 #[derive(Default)]
 pub struct Buffers {
-    /// A sub-layer's normalised input, with pre-norm: `[rows, d_model]`.
+    /// A sub-layer's normalized input, with pre-norm: `[rows, d_model]`.
     pub normed: Vec<f32>,
     /// A sub-layer's output: `[rows, d_model]`.
     pub output: Vec<f32>,

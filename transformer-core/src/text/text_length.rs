@@ -34,7 +34,7 @@ enum Kind {
     Replace(String, usize),
     /// Puts something before each stretch of text, or replaces matches of a regular expression.
     Factor,
-    /// Changes each character independently of its neighbours, or joins characters into one that is no longer.
+    /// Changes each character independently of its neighbors, or joins characters into one that is no longer.
     Characters,
 }
 

@@ -21,7 +21,7 @@ const FORMULAS: [NormKind; 3] = [
     NormKind::RootMeanSquare,
 ];
 
-/// A layer normalisation in plain loops.
+/// A layer normalization in plain loops.
 struct PlainNorm {
     formula: NormKind,
     eps: f64,

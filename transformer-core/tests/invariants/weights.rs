@@ -280,7 +280,7 @@ fn an_unknown_key_is_named_with_its_line() {
     assert_refused(directory.path(), CONFIG_FILE, "line 6");
 }
 
-/// A misspelt key is an error at any level, not a default.
+/// A misspelled key is an error at any level, not a default.
 #[test]
 fn an_unknown_key_inside_positions_is_refused() {
     let (directory, _) = saved(8);

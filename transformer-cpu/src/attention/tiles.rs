@@ -212,7 +212,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Turns scores into unnormalised weights, relative to the largest score so far. If this tile has a larger
+    /// Turns scores into unnormalized weights, relative to the largest score so far. If this tile has a larger
     /// score, rescales the sums and outputs of the earlier keys.
     fn weigh(
         &self,

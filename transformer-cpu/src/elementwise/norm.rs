@@ -1,4 +1,4 @@
-//! Layer normalisation.
+//! Layer normalization.
 
 use rayon::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::simd::{sum, sum2, vectorised};
 use crate::sizes::check_rows;
 use crate::types::NormParents;
 
-/// Normalised rows, and the statistics that their backward pass needs.
+/// Normalized rows, and the statistics that their backward pass needs.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Normed {
@@ -20,7 +20,7 @@ pub struct Normed {
     pub reciprocal_deviations: Vec<f32>,
 }
 
-/// The requested gradients of layer normalisation.
+/// The requested gradients of layer normalization.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NormGradients {

@@ -118,8 +118,8 @@ impl<'a> Matrix<'a> {
             false => Parallelism::None,
         };
         self.compute(other, 1.0, Destination::Initialise(spare), threads);
-        #[allow(unsafe_code, reason = "gemm writes into uninitialised memory")]
-        // SAFETY: the capacity is `count` at least, and `compute` has initialised the first `count` numbers.
+        #[allow(unsafe_code, reason = "gemm writes into uninitialized memory")]
+        // SAFETY: the capacity is `count` at least, and `compute` has initialized the first `count` numbers.
         unsafe {
             out.set_len(count);
         }
@@ -190,7 +190,7 @@ impl<'a> Matrix<'a> {
 
 /// The destination of a result.
 enum Destination<'a> {
-    /// Uninitialised memory: every value is written, and none is read.
+    /// Uninitialized memory: every value is written, and none is read.
     Initialise(&'a mut [MaybeUninit<f32>]),
     /// Existing values are overwritten.
     Overwrite(&'a mut [f32]),

@@ -3,7 +3,7 @@
 //! The columns of `W` are split into panels. A task copies a block of a panel, some of its inner rows, in the
 //! order in which they are read, and multiplies it with its rows of `x` while it is in the second-level cache.
 //! Contiguous rows of `x` are read in place; a transposed `x` is copied once, six rows at a time. By contrast,
-//! gemm synchronises all threads after every 512 inner rows, and gathers a transposed `W` element by element.
+//! gemm synchronizes all threads after every 512 inner rows, and gathers a transposed `W` element by element.
 //!
 //! Each result is a sum of block sums, and the block sizes depend only on the number of inner rows. It therefore
 //! does not depend on other rows, tasks or threads, bit for bit.
@@ -42,7 +42,7 @@ const LEAST_ROWS: usize = 16 * ROWS;
 /// Maximum rows per task.
 const MOST_ROWS: usize = 170 * ROWS;
 
-/// Groups of `ROWS` rows of a transposed `x` per copying task: 96 neighbouring values of each column.
+/// Groups of `ROWS` rows of a transposed `x` per copying task: 96 neighboring values of each column.
 const GROUPS_OF_TASK: usize = 16;
 
 thread_local! {
@@ -93,7 +93,7 @@ fn product_by(simd: V4, x: Matrix<'_>, w: Matrix<'_>) -> Vec<f32> {
         .into_par_iter()
         .with_max_len(1)
         .for_each(|task| simd.vectorize(task));
-    #[allow(unsafe_code, reason = "tasks write into uninitialised memory")]
+    #[allow(unsafe_code, reason = "tasks write into uninitialized memory")]
     // SAFETY: the capacity is `size` at least. Each number belongs to a task, which has set it, as there is an inner row;
     // if a task had panicked, so would `for_each` have.
     unsafe {
@@ -190,7 +190,7 @@ impl NullaryFnOnce for Task<'_> {
                     if first == 0 {
                         out.fill(MaybeUninit::new(0.0));
                     }
-                    #[allow(unsafe_code, reason = "memory that has been initialised")]
+                    #[allow(unsafe_code, reason = "memory that has been initialized")]
                     // SAFETY: the sums of the first block, which come first, have found every number of the row zeroed.
                     let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [f32]) };
                     add(simd, sums, out);

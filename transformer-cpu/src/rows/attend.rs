@@ -27,7 +27,7 @@ pub struct Slots<'a> {
 /// Attention from one position to the chosen slots (§3.2.1), in the given order, with an optional bias on the
 /// scores.
 ///
-/// If the slots have fewer heads than the query, each serves a group of neighbouring query heads (grouped-query
+/// If the slots have fewer heads than the query, each serves a group of neighboring query heads (grouped-query
 /// and multi-query attention; Ainslie et al., 2023).
 ///
 /// If `weights`, `[chosen]`, is given, each slot's weights, summed over all heads, are added to it. `scores` is

@@ -23,7 +23,7 @@ pub fn add(x: &mut [f32], y: &[f32]) {
     vectorised!(x.iter_mut().zip(y).for_each(|(x, &y)| *x += y));
 }
 
-/// The divisor of `x - m` in layer normalisation, with the mean `m` of a row of `d` values.
+/// The divisor of `x - m` in layer normalization, with the mean `m` of a row of `d` values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// `√(v + ε)`, with the variance `v = Σ (x - m)² / d`.
@@ -35,7 +35,7 @@ pub enum Spread {
 /// The smallest variance whose root is taken, so that rows of equal values become zeros with any ε.
 const SMALLEST_VARIANCE: f32 = 1e-36;
 
-/// Layer normalisation of each row of `x`, `[rows, width]`: `γ (x - m) / spread + β`.
+/// Layer normalization of each row of `x`, `[rows, width]`: `γ (x - m) / spread + β`.
 ///
 /// # Panics
 /// When gamma and beta differ in length, or the length of `x` is not a multiple of theirs.
@@ -70,7 +70,7 @@ pub fn layer_norm(x: &mut [f32], gamma: &[f32], beta: &[f32], epsilon: f32, spre
     });
 }
 
-/// RMS normalisation of each row of `x`, `[rows, width]`: `γ x / √(q + ε)`, with the mean square `q` of the row.
+/// RMS normalization of each row of `x`, `[rows, width]`: `γ x / √(q + ε)`, with the mean square `q` of the row.
 ///
 /// # Panics
 /// When the length of `x` is not a multiple of gamma's.

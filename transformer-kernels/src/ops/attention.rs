@@ -15,7 +15,7 @@ use crate::ops::dropout::dropout;
 use crate::ops::heads::join_heads;
 use crate::ops::mask::Mask;
 use crate::ops::operands::Operands;
-use crate::precision::factor;
+use crate::precision::{factor, product};
 use crate::sizes::check_probability;
 
 /// Whether attention returns its weights.
@@ -47,7 +47,7 @@ pub struct AttentionOutput<B: Backend> {
 /// Matrix multiplications have the given precision when gradients are computed. In bf16, `Q Kᵀ`, the
 /// multiplication of weights and values, and their gradients have rounded operands; softmax, dropout and mask are
 /// in f32. Where attention is computed in blocks of queries or keys, to hold fewer weights in memory, the sums
-/// over each block are rounded when complete. Multiplications stay in f32 if attention is composed, if the backend
+/// over each block are rounded when complete. Multiplications stay in f32 if weights are returned, if the backend
 /// does not support this precision ([`multiplies_in`](crate::multiplies_in)), and in tiles, by which libtorch
 /// computes long attention with dropout.
 ///
@@ -81,7 +81,7 @@ pub fn attention<B: Backend>(
             output,
             weights: None,
         },
-        None => composed(operands, heads, mask, p, weights),
+        None => composed(operands, heads, mask, p, weights, precision),
     }
 }
 
@@ -92,9 +92,14 @@ fn composed<B: Backend>(
     mask: Option<&Mask<B>>,
     p: f64,
     wanted: AttentionWeights,
+    precision: ProductPrecision,
 ) -> AttentionOutput<B> {
     let [query, key, value] = operands.split(heads);
-    let (output, weights) = scaled_dot_product_attention(query, key, value, mask, p);
+    let precision = match wanted {
+        AttentionWeights::Discard => precision,
+        AttentionWeights::Return => ProductPrecision::F32,
+    };
+    let (output, weights) = in_precision(query, key, value, mask, p, precision);
     AttentionOutput {
         output: join_heads(output),
         weights: match wanted {
@@ -141,6 +146,17 @@ pub fn scaled_dot_product_attention<B: Backend>(
     mask: Option<&Mask<B>>,
     p: f64,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
+    in_precision(query, key, value, mask, p, ProductPrecision::F32)
+}
+
+fn in_precision<B: Backend>(
+    query: Tensor<B, 4>,
+    key: Tensor<B, 4>,
+    value: Tensor<B, 4>,
+    mask: Option<&Mask<B>>,
+    p: f64,
+    precision: ProductPrecision,
+) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let [batch, n_heads, query_len, d_k] = query.dims();
     let ([_, _, key_len, _], [_, _, _, d_v]) = (key.dims(), value.dims());
     // Burn would broadcast dimensions of size 1.
@@ -157,7 +173,8 @@ pub fn scaled_dot_product_attention<B: Backend>(
     // Scaling the queries rather than the scores takes query_len × d_k multiplications instead of query_len ×
     // key_len. A clone is scaled, because burn-tch modifies the result of `swap_dims` in place although it shares
     // memory with the original tensor (docs/burn.md).
-    let scores = (query.clone() * score_scale(d_k)).matmul(key.swap_dims(2, 3));
+    let scaled = query.clone() * score_scale(d_k);
+    let scores = product(scaled, key.swap_dims(2, 3), precision);
     let weights = match mask {
         Some(mask) => {
             let mask = mask.expanded(dtype);
@@ -169,7 +186,7 @@ pub fn scaled_dot_product_attention<B: Backend>(
         }
         None => softmax(scores, 3),
     };
-    let output = dropout(weights.clone(), p).matmul(value);
+    let output = product(dropout(weights.clone(), p), value, precision);
     (output, weights)
 }
 

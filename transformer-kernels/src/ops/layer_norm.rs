@@ -1,4 +1,4 @@
-//! Layer normalisation.
+//! Layer normalization.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;

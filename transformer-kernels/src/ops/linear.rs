@@ -11,7 +11,7 @@ use transformer_cpu::{ProductPrecision, WeightLayout, count};
 
 use crate::autodiff::{Operand, first, kept_for, operand, pass_back, record};
 use crate::kernels::Kernels;
-use crate::precision::factor;
+use crate::precision::{factor, product};
 use crate::sizes::{check_vector, described, reshaped};
 
 /// `x W + b` over the last dimension: every projection of the paper (§3.2.2, §3.3, §3.4).
@@ -21,7 +21,8 @@ use crate::sizes::{check_vector, described, reshaped};
 ///
 /// The matrix multiplication has the given precision when gradients are computed. In bf16, the gradients of `x`
 /// and of the weight also multiply rounded operands; the gradient of the bias is a sum in f32. A backend that does
-/// not support this precision ([`multiplies_in`](crate::multiplies_in)) computes in f32.
+/// not support this precision ([`multiplies_in`](crate::multiplies_in)) computes in f32; one without kernels rounds
+/// the product, too.
 ///
 /// # Shapes
 /// - x: `[.., d_input]`
@@ -68,7 +69,7 @@ pub fn linear<B: Backend, const D: usize>(
     shape[D - 1] = d_output;
     let x = reshaped(x, [rows, d_input]);
     let output = first!(fused::<B>(&x, &weight, bias.as_ref(), layout, precision))
-        .unwrap_or_else(|| composed(x, weight, bias, layout));
+        .unwrap_or_else(|| composed(x, weight, bias, layout, precision));
     reshaped(output, shape)
 }
 
@@ -78,12 +79,20 @@ fn composed<B: Backend>(
     weight: Tensor<B, 2>,
     bias: Option<Tensor<B, 1>>,
     layout: WeightLayout,
+    precision: ProductPrecision,
 ) -> Tensor<B, 2> {
     let weight = match layout {
         WeightLayout::InputByOutput => weight,
         WeightLayout::OutputByInput => weight.transpose(),
     };
-    module::linear(x, weight, bias)
+    if precision == ProductPrecision::F32 {
+        return module::linear(x, weight, bias);
+    }
+    let output = product(x, weight, precision);
+    match bias {
+        Some(bias) => output + bias.unsqueeze(),
+        None => output,
+    }
 }
 
 fn fused<B: Backend, I: Kernels>(
@@ -258,7 +267,13 @@ mod tests {
                     output.expect("a kernel")
                 };
                 let composition = |(x, weight, bias): &Inputs<Reference>| {
-                    composed(x.clone(), weight.clone(), bias.clone(), layout)
+                    composed(
+                        x.clone(),
+                        weight.clone(),
+                        bias.clone(),
+                        layout,
+                        ProductPrecision::F32,
+                    )
                 };
                 assert_close(
                     &format!("{sizes:?}, {layout:?}, bias {with_bias}"),

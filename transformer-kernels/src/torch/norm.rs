@@ -1,4 +1,4 @@
-//! The backward pass of layer normalisation.
+//! The backward pass of layer normalization.
 
 use tch::{Kind, Tensor};
 

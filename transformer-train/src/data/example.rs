@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A training example of a model: a pair of sentences, a sequence, a text and its class.
 ///
-/// Batches group examples of similar length, resumed runs recognise their data by its checksum, and the loss is a
+/// Batches group examples of similar length, resumed runs recognize their data by its checksum, and the loss is a
 /// mean over tokens.
 ///
 /// ```
@@ -43,7 +43,7 @@ pub trait Example: Clone + Send + Sync + 'static {
         self.lengths().target
     }
 
-    /// Adds every part of the example that affects training to a checksum, by which a resumed run recognises its
+    /// Adds every part of the example that affects training to a checksum, by which a resumed run recognizes its
     /// examples; by default, only its lengths.
     fn add_to(&self, checksum: &mut Checksum) {
         let Lengths { source, target } = self.lengths();
@@ -76,7 +76,7 @@ impl fmt::Display for Lengths {
     }
 }
 
-/// A checksum (CRC-32) by which a resumed run recognises its data.
+/// A checksum (CRC-32) by which a resumed run recognizes its data.
 #[derive(Debug, Default)]
 pub struct Checksum(Crc);
 

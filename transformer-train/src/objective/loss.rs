@@ -71,7 +71,7 @@ impl LossOptions {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LossSums<B: Backend> {
-    /// The loss that is minimised, in nats; for labels, the smoothed loss.
+    /// The loss that is minimized, in nats; for labels, the smoothed loss.
     pub loss: Tensor<B, 1>,
     /// The negative log-likelihood of the labels, in nats.
     pub nll: Tensor<B, 1>,

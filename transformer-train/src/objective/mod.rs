@@ -195,7 +195,7 @@ pub(crate) fn prepared<B: AutodiffBackend, M: Objective<B>>(
     let device = device(&model);
     let model = model.prepare(precision);
     let model = model.ok_or(TrainError::ModelPrecision { precision })?;
-    match multiplies_in::<B>(precision) {
+    match multiplies_in::<B>(precision, &device) {
         true => Ok(model),
         false => Err(TrainError::BackendPrecision {
             precision,

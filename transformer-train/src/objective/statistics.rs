@@ -125,7 +125,7 @@ pub struct UpdateItem {
 }
 
 impl UpdateItem {
-    /// Reads back sums and norm together, synchronising with the device once.
+    /// Reads back sums and norm together, synchronizing with the device once.
     pub(crate) fn read<B: Backend>(sums: DeviceStatistics<B>, gradient_norm: Tensor<B, 1>) -> Self {
         let numbers = Tensor::cat(vec![sums.0, gradient_norm], 0);
         let [sums @ .., gradient_norm] = read::<B, 5>(numbers);

@@ -31,7 +31,7 @@ const BUSY: Duration = Duration::from_millis(2);
 const SLEEP: Duration = Duration::from_millis(1);
 
 impl Mpi {
-    /// Initialises MPI, calls `train` with the ranks, and finalises MPI. Call it once, on the main thread.
+    /// Initializes MPI, calls `train` with the ranks, and finalizes MPI. Call it once, on the main thread.
     ///
     /// An error or a panic of `train` in one process ends all of them, with exit code 1 and the line
     /// `error: rank R of N (MACHINE): CAUSE` on standard error; so does a wait beyond [`Ranks::limit_waits`]. A
@@ -53,14 +53,14 @@ impl Mpi {
     /// The error of `train`, in a single process.
     ///
     /// # Panics
-    /// When MPI has been initialised before.
+    /// When MPI has been initialized before.
     pub fn run<T, E: Display>(train: impl FnOnce(&Ranks) -> Result<T, E>) -> Result<T, E> {
         let (universe, _) = mpi::initialize_with_threading(Threading::Funneled)
-            .expect("MPI is initialised once, by this function");
+            .expect("MPI is initialized once, by this function");
         let world = || World::new(universe.world());
         let ranks = Ranks::new(world());
         match catch_unwind(AssertUnwindSafe(|| train(&ranks))) {
-            // The universe is dropped, and MPI finalised, only if all processes do so: finalising waits for all.
+            // The universe is dropped, and MPI finalized, only if all processes do so: finalizing waits for all.
             Ok(Ok(trained)) => Ok(trained),
             Ok(Err(error)) if ranks.is_alone() => Err(error),
             Ok(Err(error)) => world().fail(error),

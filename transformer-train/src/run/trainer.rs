@@ -75,7 +75,7 @@ use crate::validation::{
 /// Dropout is drawn from Burn's generator, of which a process has one per backend; each update seeds it. A second
 /// run in the same process, or your own code that draws from it during a run (`Tensor::random`), therefore changes
 /// the run's dropout, and the run cannot be repeated bit for bit. Everything else has its own generators: during a
-/// run, you can initialise models from a seed, load them and decode, also by sampling.
+/// run, you can initialize models from a seed, load them and decode, also by sampling.
 pub struct Trainer<B, M, O = Adam<M, B>, S = RateSchedule>
 where
     B: AutodiffBackend,

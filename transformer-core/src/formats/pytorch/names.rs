@@ -88,7 +88,7 @@ const NORM: &[TensorNames] = &[
     tensor(".gamma", "weight", Layout::Same),
     tensor(".beta", "bias", Layout::Same),
 ];
-/// The Annotated Transformer's layer normalisation.
+/// The Annotated Transformer's layer normalization.
 const ANNOTATED_NORM: &[TensorNames] = &[
     tensor(".gamma", "a_2", Layout::Same),
     tensor(".beta", "b_2", Layout::Same),

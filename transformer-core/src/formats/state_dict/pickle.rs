@@ -2,7 +2,7 @@
 //!
 //! A pickle is a program for a stack machine. This machine knows the instructions that `torch.save` writes, builds only
 //! numbers, strings, containers and descriptions of tensors, and calls no function: the functions that a state dict
-//! names are recognised, all others are an error. Values are in one list and refer to each other by index, so that
+//! names are recognized, all others are an error. Values are in one list and refer to each other by index, so that
 //! neither nesting nor sharing can exhaust stack or memory. A value is never copied: an instruction of a few bytes can
 //! refer to one of many megabytes repeatedly.
 

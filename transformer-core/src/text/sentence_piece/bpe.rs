@@ -43,7 +43,7 @@ struct Symbol {
     is_kept: bool,
 }
 
-/// Two neighbours that may be merged.
+/// Two neighbors that may be merged.
 #[derive(Debug)]
 struct Pair {
     score: f32,
@@ -102,7 +102,7 @@ impl<'a> Merging<'a> {
         }
     }
 
-    /// Puts two neighbours into the queue, if there is a piece for both together.
+    /// Puts two neighbors into the queue, if there is a piece for both together.
     fn consider(&mut self, left: Option<usize>, right: Option<usize>) {
         let (Some(left), Some(right)) = (left, right) else {
             return;

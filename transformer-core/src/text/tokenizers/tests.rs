@@ -743,7 +743,7 @@ fn nllbs_language_is_first_as_in_its_class() {
     assert_eq!(again.encode_source("a").unwrap(), [6, 7]);
 }
 
-/// As in the first mBART and in NLLB's legacy behaviour.
+/// As in the first mBART and in NLLB's legacy behavior.
 #[test]
 fn a_language_may_end_sources() {
     let last = with_template(&[], &["</s>", "eng_Latn"]);

@@ -7,7 +7,7 @@ use crate::products::matrix::Matrix;
 use crate::simd::vectorised;
 use crate::sizes::count;
 
-/// The operands of two neighbouring terms of a sum, in bf16: the first in the lower half.
+/// The operands of two neighboring terms of a sum, in bf16: the first in the lower half.
 pub type Pair = u32;
 
 /// The value in bf16, in the upper half: rounded to nearest, ties to even.

@@ -122,7 +122,15 @@ fn by_composition<B: Backend>(
     heads: Heads,
     mask: Option<&Mask<B>>,
 ) -> Tensor<B, 3> {
-    composed(operands, heads, mask, 0.0, AttentionWeights::Discard).output
+    composed(
+        operands,
+        heads,
+        mask,
+        0.0,
+        AttentionWeights::Discard,
+        ProductPrecision::F32,
+    )
+    .output
 }
 
 fn self_attention_kernel_is_the_composition<I: Kernels>() {

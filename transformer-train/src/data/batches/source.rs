@@ -58,7 +58,7 @@ pub trait ExampleSource: Send + Sync + 'static {
     /// When `index` is out of range.
     fn get(&self, index: usize, epoch: usize) -> Result<Self::Example, CorpusError>;
 
-    /// Checksum of the examples and their weights, by which a resumed run recognises them.
+    /// Checksum of the examples and their weights, by which a resumed run recognizes them.
     fn checksum(&self) -> u32;
 
     /// How often examples occur in an epoch, by ranges of positions. By default, each occurs once.

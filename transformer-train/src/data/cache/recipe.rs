@@ -1,4 +1,4 @@
-//! The inputs that determine a cache, by which it is recognised.
+//! The inputs that determine a cache, by which it is recognized.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -15,7 +15,7 @@ use crate::data::tokenizers::tokenizer::{
     TokenizerConfig, TokenizerError, TokenizerKind, special_tokens,
 };
 
-/// A pair that occurs once is not merged: the merge would only memorise its word.
+/// A pair that occurs once is not merged: the merge would only memorize its word.
 const MIN_MERGE_COUNT: u64 = 2;
 
 /// Trains a byte-level BPE of at most `vocab_size` pieces,

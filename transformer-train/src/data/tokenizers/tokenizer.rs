@@ -40,7 +40,7 @@ pub enum TokenizerKind {
     /// its decomposition, which reads the same but has other bytes; use this kind for sources.
     Decomposed,
     /// Words, separated by white space: for text that is already tokenized, such as phones. A word not seen in
-    /// training is `<unk>`. Text without such words is decoded to itself with normalised white space: one space
+    /// training is `<unk>`. Text without such words is decoded to itself with normalized white space: one space
     /// between words, none around them.
     Words,
 }

@@ -118,7 +118,7 @@ fn now() -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-/// The prefix of a file's name, by which TensorBoard recognises it; the time follows.
+/// The prefix of a file's name, by which TensorBoard recognizes it; the time follows.
 const PREFIX: &str = "events.out.tfevents.";
 
 /// The path of the next event file. TensorBoard reads the files in the order of their names, so the time in the

@@ -153,7 +153,7 @@ where
     }
 }
 
-/// Hashes two numbers into one (the finaliser of SplitMix64), so that neighbouring inputs give independent seeds.
+/// Hashes two numbers into one (the finalizer of SplitMix64), so that neighboring inputs give independent seeds.
 fn mix(seed: u64, number: u64) -> u64 {
     let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,5 +1,5 @@
 //! The pieces of a unigram language model, estimated from words (Kudo, 2018, §3.2). The seed pieces are frequent
-//! substrings; expectation maximisation fits their probabilities; the pieces whose removal costs the least
+//! substrings; expectation maximization fits their probabilities; the pieces whose removal costs the least
 //! likelihood are pruned, until few enough are left.
 //!
 //! As in SentencePiece: each round fits the probabilities twice and keeps three quarters of the pieces; the M-step
@@ -18,7 +18,7 @@ use crate::data::tokenizers::unigram::pieces::{Piece, Pieces};
 const MAX_LENGTH: usize = 16;
 /// Maximum number of seed substrings.
 const MAX_SEEDS: usize = 1_000_000;
-/// A substring that occurs once is not a piece: it would only memorise its word.
+/// A substring that occurs once is not a piece: it would only memorize its word.
 const MIN_COUNT: u64 = 2;
 /// Pieces with fewer expected occurrences are pruned at once.
 const MIN_EXPECTED: f64 = 0.5;

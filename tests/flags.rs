@@ -14,7 +14,7 @@ use support::{
 };
 
 /// Flags of the commands that compute.
-const EVERYWHERE: [&str; 2] = ["--backend", "--seed"];
+const EVERYWHERE: [&str; 3] = ["--backend", "--device", "--seed"];
 
 /// Flags of the commands that translate.
 const DECODING: [&str; 15] = [
@@ -118,7 +118,7 @@ fn commands() -> [(&'static str, Vec<&'static str>); 11] {
         ("average", vec!["--model", "--last", "--out"]),
         ("quantize", vec!["--model", "--out"]),
         ("curves", vec!["--numbers", "--over", "--out"]),
-        ("info", Vec::new()),
+        ("info", vec!["--devices"]),
     ]
 }
 

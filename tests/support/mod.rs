@@ -18,6 +18,8 @@ pub use process::{fails, run, stderr, stdout, succeeds};
 pub fn program(subcommand: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_transformer"));
     command.arg(subcommand);
+    // Without it, Vulkan's drivers complain on standard error.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     command
 }
 

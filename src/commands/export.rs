@@ -21,9 +21,9 @@ Examples:
 
 /// Write a model in the format of Hugging Face's `transformers`.
 ///
-/// The model must be a Marian, M2M100 (NLLB), BART or mBART model: pretrained, fine-tuned, or trained with the same
-/// configuration. The output directory contains the configuration, the weights in single precision, the decoding options
-/// and the tokenizers. `from_pretrained` loads it and computes the same results.
+/// The model must be a Marian, M2M100 (NLLB), BART or mBART model: pretrained, fine-tuned from one, or trained from
+/// scratch with the configuration of one. The output directory contains the configuration, the weights in single
+/// precision, the decoding options and the tokenizers. `from_pretrained` loads it and computes the same results.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Export {

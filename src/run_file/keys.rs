@@ -47,7 +47,8 @@ section! {
     valid: Option<Corpora> = None, "--valid";
 
     /// Number of distinct source sentences to hold out for validation if `valid` is absent. Validation uses the first
-    /// pair of each; other pairs with these sources are skipped. Absent: a tenth of them, at most 1000.
+    /// pair of each; other pairs with these sources are skipped. Absent: a tenth of the distinct source
+    /// sentences, at most 1000.
     hold_out: Option<usize> = None, "--hold-out";
 
     /// Skip pairs with more pieces (subword tokens) than this on a side.
@@ -269,8 +270,8 @@ section! {
     clip_norm: Option<f64> = None;
 
     /// Precision of the matrix multiplications in training: `"f32"` or `"bf16"`. flex, ndarray and libtorch support
-    /// bf16, which is faster only on AMD processors with AVX512-BF16 and, on libtorch, on processors with AMX. Weights,
-    /// moments and all other values are in f32 in either case.
+    /// bf16, and so do wgpu and cuda if the GPU has it. It is faster only on AMD processors with AVX512-BF16 and, on
+    /// libtorch, on processors with AMX. Weights, moments and all other values are in f32 in either case.
     precision: ProductPrecision = ProductPrecision::F32;
 
     /// Abort after this many consecutive updates with non-finite loss or gradients. Such updates are skipped.

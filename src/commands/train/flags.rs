@@ -33,7 +33,7 @@ struct Data {
     #[arg(long, value_name = "FILE")]
     valid: Option<PathBuf>,
     /// Number of distinct source sentences to hold out for validation. Validation uses the first pair of each; other
-    /// pairs with these sources are skipped [default: a tenth of all, at most 1000]
+    /// pairs with these sources are skipped [default: a tenth of the distinct source sentences, at most 1000]
     #[arg(long, value_name = "N")]
     hold_out: Option<usize>,
     /// Vocabulary size in pieces (subword tokens); a resumed run keeps its vocabulary [default: 8000]

@@ -11,7 +11,7 @@ use thiserror::Error;
 /// | `Flex`, `NdArray` | `cpu` |
 /// | `LibTorch` | `cpu`, `cuda:0`, `mps` |
 /// | `Cuda` | `cuda:0` |
-/// | `Wgpu` | `discrete:0`, `integrated:0`, `virtual:0`, `cpu` |
+/// | `Wgpu` | `discrete:0`, `integrated:0`, `virtual:0`, `other:0`, `cpu` |
 ///
 /// The number counts devices of the same kind from 0; without it, the name means the first of them. A number alone is
 /// the position in [`all`](Self::all), and any other text is looked for in the descriptions, ignoring case.
@@ -221,6 +221,11 @@ impl NamedDevice for super::WgpuDevice {
                 }
                 // cubecl takes the first one.
                 DeviceType::Cpu if kind("cpu") == 0 => ("cpu".to_owned(), Self::Cpu),
+                // cubecl falls back to these where there is no device of the kind that it is asked for.
+                DeviceType::Other if kind("virtual") == 0 => {
+                    let index = kind("other");
+                    (format!("other:{index}"), Self::VirtualGpu(index))
+                }
                 DeviceType::Cpu | DeviceType::Other => continue,
             };
             let description = format!("{} by {} {}", info.name, info.backend, info.driver_info);

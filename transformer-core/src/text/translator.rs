@@ -160,7 +160,9 @@ impl<B: Backend> Translator<Transformer<B>> {
     }
 
     /// Aligns a translation: per token of it, the source token attended to most while it was predicted, averaged over the
-    /// layers and heads of the (first) model. Returns pairs of positions in the sentence and in the translation, from 0.
+    /// layers and heads of the (first) model. Returns pairs of positions, from 0: of a token of the sentence, as
+    /// [`Tokenizers::encode_source`] gives them, and of a token of the translation. The position after the last token of
+    /// the sentence is `<eos>`.
     ///
     /// # Errors
     /// When the sentence is empty or too long.
@@ -238,7 +240,8 @@ impl<M: NextToken> Translator<M> {
         Ok(translator)
     }
 
-    /// Sets the decoding options.
+    /// Sets the decoding options. To keep the rest of the directory's own ones, change
+    /// [`options`](Self::options): `DecodeOptions { n_best: 4, ..translator.options().clone() }`.
     ///
     /// # Errors
     /// When an option is out of range.

@@ -19,8 +19,8 @@ pub(super) fn start(device: WgpuDevice) -> Result<(WgpuDevice, String), BackendE
     if let Some(adapter) = adapters.get(&device) {
         return Ok((device, adapter.clone()));
     }
-    // Burn panics without an adapter.
-    if WgpuDevice::all().is_empty() {
+    // Burn panics without an adapter. A device that was named has been found.
+    if device == WgpuDevice::default() && WgpuDevice::all().is_empty() {
         let api = AutoGraphicsApi::backend().to_string();
         return Err(BackendError::NoAdapter { api });
     }

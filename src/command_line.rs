@@ -28,7 +28,7 @@ Run `transformer COMMAND --help` for the flags and more examples of a command.";
 /// The groups of commands in the program's help. A command in no group is listed after them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Train", &["train", "curves", "average"]),
-    ("Run", &["translate", "evaluate", "score"]),
+    ("Run", &["translate", "serve", "evaluate", "score"]),
     ("Inspect", &["info", "tokenize", "attention"]),
     ("Convert", &["quantize", "export"]),
 ];
@@ -51,6 +51,8 @@ enum Command {
     Translate(translate::Translate),
     Evaluate(evaluate::Evaluate),
     Score(score::Score),
+    #[cfg(feature = "serve")]
+    Serve(crate::commands::serve::Serve),
     Info(info::Info),
     Tokenize(tokenize::Tokenize),
     Attention(attention::Attention),
@@ -82,6 +84,8 @@ impl CommandLine {
             Command::Translate(translate) => translate.run(&common),
             Command::Evaluate(evaluate) => evaluate.run(&common),
             Command::Score(score) => score.run(&common),
+            #[cfg(feature = "serve")]
+            Command::Serve(serve) => serve.run(&common),
             Command::Info(info) => info.run(),
             Command::Tokenize(tokenize) => tokenize.run(),
             Command::Attention(attention) => attention.run(&common),

@@ -81,6 +81,10 @@ struct GraphemeToPhonemeGuide;
 struct RustProgramGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/documents.md")]
+struct DocumentsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/packed-models.md")]
 struct PackedModelsGuide;
 

@@ -113,6 +113,7 @@ fn a_language_model_is_described_as_one() {
         "  sizes        d_model 64, d_ff 2048, 8 heads, 2 layers",
         "  vocabulary   100 pieces",
         "  format       1",
+        "  differences from the decoder of the paper's base model",
         "    d_model = 64 (512)",
         "    n_decoder_layers = 2 (6)",
         "no tokenizer",

@@ -727,8 +727,7 @@ fn a_directory_without_a_run_is_not_resumed_by_mistake() {
     let (folder, model) = trained();
     let mistyped = folder.path().join("modle");
     let error = fails(&mut resume(&mistyped));
-    let advice =
-        "holds no run to resume; check --out, or start a run with --config FILE or --data FILE";
+    let advice = "holds no run to resume; check --out, or start a run with --config FILE, --data FILE or --parallel SOURCE TARGET";
     assert_eq!(error, format!("error: {} {advice}", mistyped.display()));
     assert!(!mistyped.exists());
 

@@ -19,9 +19,9 @@ pub struct Decoding {
     /// Hugging Face's length_penalty; `average` is `length^1` [default: 0.6]
     #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: Option<LengthPenalty>,
-    /// With a length or coverage penalty: true stops the search as soon as --beam hypotheses are finished (as in
-    /// CTranslate2); false continues while an unfinished hypothesis scores better, at its current length, than the
-    /// worst of the --beam best finished ones (as in Hugging Face) [default: true]
+    /// Only with a length or coverage penalty: true stops the search as soon as N hypotheses are finished, where N is
+    /// the beam size (as in CTranslate2); false continues while an unfinished hypothesis, scored at its current length,
+    /// is better than the worst of the N best finished ones (as in Hugging Face) [default: true]
     #[arg(long, value_name = "BOOL")]
     early_stopping: Option<bool>,
     /// Weight of the coverage penalty on source tokens that receive little attention [default: 0]

@@ -23,7 +23,8 @@ Examples:
 ///
 /// The model must be a Marian, M2M100 (NLLB), BART or mBART model: pretrained, fine-tuned from one, or trained from
 /// scratch with the configuration of one. The output directory contains the configuration, the weights in single
-/// precision, the decoding options and the tokenizers. `from_pretrained` loads it and computes the same results.
+/// precision, the decoding options and the tokenizers. `from_pretrained` loads it, and the loaded model computes the
+/// same results.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Export {

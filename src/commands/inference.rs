@@ -33,6 +33,11 @@ impl Inference {
         }
     }
 
+    /// The source language, if one is chosen.
+    pub fn source_language(&self) -> Option<&str> {
+        self.languages.source()
+    }
+
     /// Runs a task with a model directory, or with several as an ensemble. `options` receives the decoding options that
     /// the (first) model was saved with, or the paper's.
     pub fn run<T: TranslatorTask>(
@@ -115,15 +120,10 @@ pub struct Models<B: Backend> {
 }
 
 impl<B: Backend> Models<B> {
-    /// The translator of models in the backend's tensors: for losses and attention maps, and for decoding on backends
+    /// The translator of models in the backend's tensors: for losses, and for decoding on backends
     /// without packed models.
     pub fn plain(&self) -> Result<PlainTranslator<B>> {
-        self.load_plain(&self.source.directories)
-    }
-
-    /// The translator of the first model, in the backend's tensors.
-    pub fn first_plain(&self) -> Result<PlainTranslator<B>> {
-        self.load_plain(&self.source.directories[..1])
+        self.ready(Translator::of(&self.source.directories, &self.device)?)
     }
 
     /// Whether packed models decode, which requires a backend that computes on the host.
@@ -135,10 +135,6 @@ impl<B: Backend> Models<B> {
     pub fn packed(&self) -> Result<Translator<PackedModel>> {
         let precision = self.source.packing.unwrap_or_default();
         self.ready(Translator::packed_of(&self.source.directories, precision)?)
-    }
-
-    fn load_plain(&self, directories: &[ModelDirectory]) -> Result<PlainTranslator<B>> {
-        self.ready(Translator::of(directories, &self.device)?)
     }
 
     /// A translator with the command's options and languages.

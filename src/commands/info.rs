@@ -29,8 +29,8 @@ Examples:
 /// Describe a model directory or a training run.
 ///
 /// Prints the model, its tokenizer, the files, and the training run that made them. Of the configuration keys, it lists
-/// those that differ from the paper's base model, with that model's values in parentheses. It shows the decoding
-/// options in generation_config.json as the equivalent flags.
+/// those that differ from the paper's base model (for a language model, from the decoder of that model), with the base
+/// model's values in parentheses. It shows the decoding options in generation_config.json as the equivalent flags.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
@@ -93,10 +93,12 @@ struct Model {
     sizes: String,
     vocabulary: String,
     parameters: u128,
+    /// What the configuration is compared with.
+    reference: &'static str,
     differences: Vec<Difference>,
 }
 
-/// A key in which a configuration differs from the paper's base model, and both values.
+/// A key in which a configuration differs from its reference, and both values.
 type Difference = (String, String, String);
 
 impl Model {
@@ -126,6 +128,7 @@ impl Model {
                 (src, tgt) => format!("{src} pieces for the source, {tgt} for the target"),
             },
             parameters: config.num_params(),
+            reference: "the paper's base model",
             differences: differences(config, &TransformerConfig::base(config.src_vocab_size))?,
         })
     }
@@ -139,6 +142,7 @@ impl Model {
             ),
             vocabulary: format!("{} pieces", config.tgt_vocab_size),
             parameters: config.num_params(),
+            reference: "the decoder of the paper's base model",
             differences: differences(
                 config,
                 &TransformerConfig::language_model(config.tgt_vocab_size),
@@ -153,6 +157,7 @@ fn model(text: &mut String, directory: &ModelDirectory) -> Result {
         sizes,
         vocabulary,
         parameters,
+        reference,
         differences,
     } = Model::of(directory.config())?;
     writeln!(text, "{name}")?;
@@ -165,9 +170,9 @@ fn model(text: &mut String, directory: &ModelDirectory) -> Result {
     )?;
     writeln!(text, "  format       {}", directory.format())?;
     if differences.is_empty() {
-        writeln!(text, "  otherwise the same as the paper's base model")?;
+        writeln!(text, "  otherwise the same as {reference}")?;
     } else {
-        writeln!(text, "  differences from the paper's base model")?;
+        writeln!(text, "  differences from {reference}")?;
     }
     for (key, ours, base) in differences {
         writeln!(text, "    {key} = {ours} ({base})")?;
@@ -175,8 +180,8 @@ fn model(text: &mut String, directory: &ModelDirectory) -> Result {
     Ok(())
 }
 
-/// The keys in which a configuration differs from the paper's base model. The vocabulary sizes are skipped, because
-/// they depend on the data.
+/// The keys in which a configuration differs from its reference, `base`. The vocabulary sizes are skipped, because they
+/// depend on the data.
 fn differences<T: Serialize>(config: &T, base: &T) -> Result<Vec<Difference>> {
     let (ours, base) = (serde_json::to_value(config)?, serde_json::to_value(base)?);
     let keys = |value: &Value| -> Vec<String> {

@@ -19,7 +19,7 @@ const MOST_SHOWN: usize = 40;
 /// The languages of a multilingual model.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Languages {
-    /// Source language of a multilingual model: the name of its token, such as eng_Latn, en or en_XX
+    /// Source language of a multilingual model: the name of the language's token, such as eng_Latn, en or en_XX
     #[arg(long, value_name = "NAME")]
     source_lang: Option<String>,
     /// Target language of a multilingual model, such as fra_Latn, fr or fr_XX, or fra for the token >>fra<<
@@ -62,6 +62,11 @@ impl Languages {
             }
             error => error.to_string(),
         }
+    }
+
+    /// The source language, if one is chosen.
+    pub fn source(&self) -> Option<&str> {
+        self.source_lang.as_deref()
     }
 
     fn names(&self) -> [Option<&str>; 2] {

@@ -2,6 +2,7 @@
 
 pub mod average;
 mod decoding;
+mod documents;
 pub mod evaluate;
 pub mod export;
 mod inference;
@@ -12,6 +13,8 @@ mod model_directory;
 pub mod pictures;
 pub mod quantize;
 pub mod score;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod tokenize;
 pub mod train;
 pub mod translate;
@@ -49,8 +52,9 @@ pub struct Common {
     /// Backend to run on, one of those compiled in (Cargo features ndarray, flex, wgpu, tch, cuda)
     #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
     backend: BackendChoice,
-    /// Device to run on, one of `transformer info --devices` [default: the environment variable TRANSFORMER_DEVICE, or the
-    /// CPU with tch, the first GPU with wgpu and cuda]
+    /// Device to run on, as listed by `transformer info --devices` [default: the value of the environment variable
+    /// TRANSFORMER_DEVICE if it is set; otherwise the first GPU with wgpu and cuda, the CPU with the other backends and
+    /// where wgpu finds no GPU]
     #[arg(long, global = true, value_name = "NAME")]
     device: Option<String>,
     /// Random seed for initial weights, held-out pairs, batches, dropout and samples [default: 0]

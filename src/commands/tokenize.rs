@@ -19,9 +19,9 @@ Examples:
 /// Show how a model's tokenizers split text.
 ///
 /// Writes one line per input line: its tokens, separated by spaces. They include special tokens at the beginning, such
-/// as a language token, but not the end-of-sentence token, which the model adds. The exception is models whose source
-/// language follows the end-of-sentence token, such as the first mBART (`mbart-large-cc25`): their sources end with
-/// both tokens. White space at the ends of a line is kept here; `translate` removes it.
+/// as a language token, but not the end-of-sentence token, which the model adds. The exception is models that put the
+/// source-language token after the end-of-sentence token, such as the first mBART (`mbart-large-cc25`): their sources
+/// end with both tokens. White space at the ends of a line is kept here; `translate` removes it.
 ///
 /// A line that cannot be read gives an empty output line and an error message on standard error. The exit code is then
 /// 1.

@@ -13,7 +13,8 @@ use transformer_core::{DecodeOptions, Translator};
 use transformer_train::data::trimmed;
 
 use super::decoding::Decoding;
-use super::inference::{Inference, Models, PlainTranslator, TranslatorTask};
+use super::documents::Documents;
+use super::inference::{Inference, Models, TranslatorTask};
 use super::languages::UnknownLanguages;
 use super::lines::{Lines, for_output};
 use super::{Common, Result, request_problem};
@@ -24,6 +25,7 @@ Examples:
   echo \"Where are you going?\" | transformer translate --model model
   transformer translate --model model --input sentences.txt > translations.txt
   transformer translate --model model --input sentences.txt --n-best 3 --scores
+  transformer translate --model model --document page.html --out page.fr.html
 
   Use a pretrained model, in a directory as downloaded from the Hugging Face Hub (docs/guide/pretrained.md):
     echo \"Where are you going?\" | transformer translate --model opus-mt-en-fr
@@ -36,6 +38,8 @@ Examples:
 ///
 /// A line that cannot be translated gives an empty output line and an error message on standard error. The exit code is
 /// then 1.
+///
+/// With --document, a whole document is translated, and its format is kept (docs/guide/documents.md).
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Translate {
@@ -60,6 +64,8 @@ pub struct Translate {
     #[arg(long)]
     alignments: bool,
     #[command(flatten)]
+    documents: Documents,
+    #[command(flatten)]
     inference: Inference,
     #[command(flatten)]
     decoding: Decoding,
@@ -68,6 +74,7 @@ pub struct Translate {
 impl Translate {
     /// Runs the command.
     pub fn run(self, common: &Common) -> Result {
+        self.documents.check()?;
         let (models, inference) = (self.model.clone(), self.inference.clone());
         let (decoding, n_best) = (self.decoding.clone(), self.n_best);
         let seed = common.seed.unwrap_or(0);
@@ -81,26 +88,20 @@ impl TranslatorTask for Translate {
 
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
         match models.packs() {
-            // A packed model has no attention maps, so the first plain model computes the alignments.
-            true => {
-                let aligner = self.alignments.then(|| models.first_plain());
-                self.answer(&models.packed()?, aligner.transpose()?.as_ref())
-            }
-            false => {
-                let plain = models.plain()?;
-                self.answer(&plain, self.alignments.then_some(&plain))
-            }
+            true => self.answer(models.packed()?),
+            false => self.answer(models.plain()?),
         }
     }
 }
 
 impl Translate {
-    /// Writes the translations of each line, and alignments if there is an aligner.
-    fn answer<B: Backend, M: NextToken>(
-        &self,
-        translator: &Translator<M>,
-        aligner: Option<&PlainTranslator<B>>,
-    ) -> Result {
+    /// Writes the translations of each line.
+    fn answer<M: NextToken>(&self, translator: Translator<M>) -> Result {
+        if let Some(document) = self.documents.document() {
+            let language = self.inference.source_language();
+            return self.documents.translate(document, translator, language);
+        }
+        let translator = &translator;
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut progress = Progress::new();
         let mut unknown = UnknownLanguages::default();
@@ -118,7 +119,7 @@ impl Translate {
             for (index, translations) in translations.into_iter().enumerate() {
                 let line = lines.number(index);
                 let sentence = &sentences[index];
-                self.write(aligner, line, sentence, translations, output)?;
+                self.write(translator, line, sentence, translations, output)?;
             }
             if !lines.are_typed() {
                 progress.show(lines.read());
@@ -176,10 +177,10 @@ impl Translate {
         Ok(None)
     }
 
-    /// Writes the translations of a line in tab-separated fields, with alignments if there is an aligner.
-    fn write<B: Backend>(
+    /// Writes the translations of a line in tab-separated fields.
+    fn write<M: NextToken>(
         &self,
-        aligner: Option<&PlainTranslator<B>>,
+        translator: &Translator<M>,
         line: usize,
         sentence: &str,
         translations: Vec<Translation>,
@@ -207,8 +208,8 @@ impl Translate {
                 false => text,
             };
             fields.push(for_output(text).into_owned());
-            if let Some(aligner) = aligner {
-                let pairs = aligner.align(sentence, &translation)?;
+            if self.alignments {
+                let pairs = translator.align(sentence, &translation)?;
                 let pairs = pairs
                     .iter()
                     .map(|(source, target)| format!("{source}-{target}"));

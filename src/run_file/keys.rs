@@ -182,8 +182,8 @@ section! {
     embedding_norm: Option<bool> = None;
 
     /// Weight tying: `"all"` (both embeddings and the generator, as in the paper), `"source-target"`,
-    /// `"target-generator"`, or `"none"`. Absent, with separate vocabularies: `"target-generator"` if the preset ties
-    /// the generator, else `"none"`.
+    /// `"target-generator"`, or `"none"`. Absent: the preset's value, or, if the vocabularies are separate,
+    /// `"target-generator"` if the preset ties the generator and `"none"` if not.
     tying: Option<WeightTying> = None;
 
     /// Activation function of the feed-forward network: `"relu"`, `"gelu"` or `"silu"`.
@@ -208,12 +208,12 @@ section! {
     InitKeys, "init":
 
     /// Directory of the model to start from, in this program's or Hugging Face's format. The run uses its tokenizers
-    /// and configuration: of `[model]`, only the dropout rates may differ; of `[tokenizer]`, only `dropout` may be
-    /// given.
+    /// and configuration: in `[model]`, only the dropout rates may differ from it; in `[tokenizer]`, only `dropout` may
+    /// be given.
     model: Option<PathBuf> = None, "--init";
 
-    /// Source language of a multilingual model: the name of its token, such as `"eng_Latn"`, `"en"` or `"en_XX"`.
-    /// Absent: the model's setting.
+    /// Source language of a multilingual model: the name of the language's token, such as `"eng_Latn"`, `"en"` or
+    /// `"en_XX"`. Absent: the model's setting.
     source_lang: Option<String> = None, "--source-lang";
 
     /// Target language of a multilingual model. Absent: the model's setting.
@@ -223,8 +223,9 @@ section! {
     /// `model`, frozen parameters keep their initial values.
     freeze: Vec<String> = Vec::new();
 
-    /// Whether the learning rate schedule continues after the updates of the run that trained `model`, instead of
-    /// starting again. `schedule`, `warmup` and `peak_rate` are taken from this run file.
+    /// Whether the learning rate schedule continues from the point that the run of `model` reached, instead of starting
+    /// again. Only the number of that run's updates is taken over: `schedule`, `warmup` and `peak_rate` come from this
+    /// run file.
     continue_schedule: bool = false;
 }
 
@@ -238,8 +239,8 @@ section! {
     /// Number of updates, counted from the beginning of the run.
     updates: usize = 5000, "--updates";
 
-    /// Maximum training time in minutes, counted from the end of data preparation, and from zero after a resume.
-    /// Absent: no limit.
+    /// Maximum training time in minutes, without the preparation of the data. When a run is resumed, the count starts
+    /// again at zero. Absent: no limit.
     minutes: Option<f64> = None, "--minutes";
 
     /// Batch size in tokens on each side, including padding.
@@ -270,8 +271,9 @@ section! {
     clip_norm: Option<f64> = None;
 
     /// Precision of the matrix multiplications in training: `"f32"` or `"bf16"`. flex, ndarray and libtorch support
-    /// bf16, and so do wgpu and cuda if the GPU has it. It is faster only on AMD processors with AVX512-BF16 and, on
-    /// libtorch, on processors with AMX. Weights, moments and all other values are in f32 in either case.
+    /// bf16, and so do wgpu and cuda if the GPU has it. On a CPU, it is faster only with AMD's AVX512-BF16 and, on
+    /// libtorch, with AMX. On an NVIDIA H200, cuda was slower in bf16. Weights, moments and all other values are in f32
+    /// in either case.
     precision: ProductPrecision = ProductPrecision::F32;
 
     /// Abort after this many consecutive updates with non-finite loss or gradients. Such updates are skipped.
@@ -319,12 +321,12 @@ section! {
     /// The checkpoints to keep, for resuming the run and for averaging.
     CheckpointKeys, "checkpoint":
 
-    /// Updates between additional checkpoints. Absent: checkpoints follow validations only.
+    /// Updates between additional checkpoints. Absent: no such checkpoints.
     every_updates: Option<usize> = None;
 
-    /// Minutes after the last checkpoint until an extra one is written, for resuming. Until the next checkpoint
-    /// replaces it, it counts as one of the newest checkpoints (`keep_last`, `average_last`). Absent: no checkpoints by
-    /// time.
+    /// Age of the newest checkpoint, in minutes, at which an extra one is written, for resuming. The extra checkpoint
+    /// counts among the newest (for `keep_last`, and for `transformer average --last`) until the next one replaces it.
+    /// Absent: no checkpoints by time.
     every_minutes: Option<f64> = None;
 
     /// Number of newest checkpoints to keep.
@@ -334,7 +336,7 @@ section! {
     keep_best: usize = 0;
 
     /// Number of last checkpoints to average at the end of the run (§6.1 of the paper). The average is validated, and
-    /// kept as the model if it is better by `validation.best_by`; 0 is off.
+    /// kept as the model if it is better, by `validation.best_by`, than every validation of the run. 0: no average.
     average_last: usize = 0;
 }
 

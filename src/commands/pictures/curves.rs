@@ -13,7 +13,7 @@ use crate::commands::{Result, print};
 
 const EXAMPLES: &str = "\
 Examples:
-  Plot a run, also while it is training:
+  Plot a run, even while it is training:
     transformer curves model
 
   Compare several runs over their training time:

@@ -67,7 +67,7 @@ pub fn to_go_on_with(out: &Path, resume: bool, given: &Values) -> Result<Option<
             Ok(None)
         }
         None => Err(format!(
-            "{name} holds no run to resume; check --out, or start a run with --config FILE or --data FILE"
+            "{name} holds no run to resume; check --out, or start a run with --config FILE, --data FILE or --parallel SOURCE TARGET"
         )
         .into()),
     }

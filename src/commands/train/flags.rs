@@ -51,7 +51,7 @@ struct Start {
     /// configuration
     #[arg(long, value_name = "DIR")]
     init: Option<PathBuf>,
-    /// Source language, if the model to start from is multilingual: the name of its token
+    /// Source language, if the model to start from is multilingual: the name of the language's token, such as eng_Latn
     #[arg(long, value_name = "NAME")]
     source_lang: Option<String>,
     /// Target language, if the model to start from is multilingual
@@ -80,7 +80,8 @@ struct Recipe {
     /// Number of updates, counted from the beginning of the run [default: 5000]
     #[arg(long, value_name = "N")]
     updates: Option<usize>,
-    /// Maximum training time in minutes, counted from the end of data preparation, and from zero after --resume
+    /// Maximum training time in minutes, without the preparation of the data; with --resume, the count starts again at
+    /// zero
     #[arg(long, value_name = "M", allow_negative_numbers = true)]
     minutes: Option<f64>,
     /// Number of updates between validations, each of which is followed by a checkpoint [default: 500]

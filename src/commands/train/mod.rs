@@ -98,7 +98,8 @@ pub struct Train {
     /// Set a key, as in `--set training.warmup=1000`; can be repeated. An empty VALUE restores the key's default
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Prepare the data, report pairs, batches, parameters and memory, then exit without training or writing anything
+    /// Prepare the data; report the pairs, batches, parameters and memory; then exit without training or writing
+    /// anything
     #[arg(long)]
     dry_run: bool,
     /// Print plain lines, even in a terminal

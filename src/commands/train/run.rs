@@ -163,6 +163,10 @@ impl Run {
             self.prepared.pieces(),
             self.plan.model.num_params()
         ));
+        if self.made_before > 0 {
+            let updates = counted(self.made_before, "update");
+            say(format_args!("resuming after {updates}"));
+        }
     }
 }
 
@@ -244,7 +248,9 @@ fn say_how_it_went<M>(
             format!("already trained for {updates}; raise --updates to continue")
         }
         StopReason::Updates => format!("done: {updates}"),
-        StopReason::Time => format!("stopped after {updates}: the time limit is reached"),
+        StopReason::Time => format!(
+            "stopped after {updates}: the time limit is reached; --resume --minutes M trains longer"
+        ),
         StopReason::Interrupted => format!("interrupted after {updates}; --resume continues"),
         StopReason::Patience => {
             let validations = counted(patience.unwrap_or_default(), "validation");

@@ -26,6 +26,7 @@
 mod batch_search;
 mod batches;
 mod beam;
+mod cross_attention;
 mod error;
 mod next_token;
 mod options;
@@ -42,6 +43,7 @@ pub use crate::special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use batches::padded;
 pub(crate) use batches::to_host;
 pub(crate) use batches::{column, unknown_token};
+pub use cross_attention::{CrossAttention, cross_attention};
 pub use error::{DecodeError, DecodeOptionsError, RequestProblem};
 pub(crate) use next_token::check_batch;
 pub use next_token::{Ensemble, Next, NextToken, Vocabulary};

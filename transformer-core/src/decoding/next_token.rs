@@ -199,49 +199,57 @@ impl<B: Backend> From<Tensor<B, 2>> for Next {
     }
 }
 
-impl<M: NextToken> NextToken for &M {
-    type State = M::State;
+/// A pointer to a model is a model.
+macro_rules! delegate {
+    ($pointer:ty$(, $bound:path)?) => {
+        impl<M: NextToken$( + $bound)?> NextToken for $pointer {
+            type State = M::State;
 
-    fn vocabulary(&self) -> Vocabulary {
-        (**self).vocabulary()
-    }
+            fn vocabulary(&self) -> Vocabulary {
+                (**self).vocabulary()
+            }
 
-    fn source_vocab_size(&self) -> Option<usize> {
-        (**self).source_vocab_size()
-    }
+            fn source_vocab_size(&self) -> Option<usize> {
+                (**self).source_vocab_size()
+            }
 
-    fn max_target_len(&self) -> Option<usize> {
-        (**self).max_target_len()
-    }
+            fn max_target_len(&self) -> Option<usize> {
+                (**self).max_target_len()
+            }
 
-    fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
-        (**self).check_source(source)
-    }
+            fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
+                (**self).check_source(source)
+            }
 
-    fn check_target(&self, target: &[u32]) -> Result<(), RequestProblem> {
-        (**self).check_target(target)
-    }
+            fn check_target(&self, target: &[u32]) -> Result<(), RequestProblem> {
+                (**self).check_target(target)
+            }
 
-    fn is_side_by_side(&self) -> bool {
-        (**self).is_side_by_side()
-    }
+            fn is_side_by_side(&self) -> bool {
+                (**self).is_side_by_side()
+            }
 
-    fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State {
-        (**self).start(sources, threads)
-    }
+            fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State {
+                (**self).start(sources, threads)
+            }
 
-    fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next {
-        (**self).next(last, state, attention)
-    }
+            fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next {
+                (**self).next(last, state, attention)
+            }
 
-    fn read(&self, targets: &[&[u32]], state: &mut Self::State) -> Vec<Vec<f32>> {
-        (**self).read(targets, state)
-    }
+            fn read(&self, targets: &[&[u32]], state: &mut Self::State) -> Vec<Vec<f32>> {
+                (**self).read(targets, state)
+            }
 
-    fn select(&self, state: &mut Self::State, sources: &[usize], rows: &[usize]) {
-        (**self).select(state, sources, rows);
-    }
+            fn select(&self, state: &mut Self::State, sources: &[usize], rows: &[usize]) {
+                (**self).select(state, sources, rows);
+            }
+        }
+    };
 }
+
+delegate!(&M);
+delegate!(std::sync::Arc<M>, Send);
 
 /// Models that decode together, by the mean of their probabilities.
 #[derive(Debug, Clone)]

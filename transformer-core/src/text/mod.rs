@@ -1,6 +1,7 @@
 //! Text: tokenizers and the translation of sentences.
 
 mod added_tokens;
+mod alignment;
 mod clean_up;
 mod error;
 mod languages;
@@ -16,6 +17,7 @@ mod tokenizers;
 mod translator;
 mod vocabulary;
 
+pub use alignment::Alignment;
 pub use error::TextError;
 pub use tokenizer::Tokenizer;
 pub use tokenizer_json::entries::MAX_TOKENS;

@@ -2,21 +2,22 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_cpu::PackedPrecision;
 
-use crate::decoding::{DecodeError, DecodeOptionsError, RequestProblem};
 use crate::decoding::{
-    DecodeOptions, Ensemble, Hypothesis, NextToken, Request, Search, SourceTarget, TargetScore,
-    Vocabulary, score,
+    CrossAttention, DecodeOptions, Ensemble, Hypothesis, NextToken, Request, Search, SourceTarget,
+    TargetScore, Vocabulary, cross_attention, score,
 };
+use crate::decoding::{DecodeError, DecodeOptionsError, RequestProblem};
 use crate::formats::directory::ModelDirectory;
 use crate::formats::error::ModelError;
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
 use crate::packed::PackedModel;
+use crate::text::alignment::Alignment;
 use crate::text::clean_up::UNSETTLED;
 use crate::text::error::TextError;
 use crate::text::tokenizers::Tokenizers;
@@ -92,8 +93,7 @@ pub struct Translation {
 ///
 /// # Models
 /// `M` is the type of the models. A [`PackedModel`], which [`load`](Self::load) returns, decodes fastest on the CPU, in
-/// single precision or in 8 bits. A [`Transformer`] decodes on any backend ([`of`](Translator::of)), and has attention
-/// maps for [`align`](Translator::align). Any other [`NextToken`] that reads sources works, too, and so does a
+/// single precision or in 8 bits. A [`Transformer`] decodes on any backend ([`of`](Translator::of)). Any other [`NextToken`] that reads sources works, too, and so does a
 /// reference, so that a model can translate while it is being trained.
 #[derive(Debug, Clone)]
 pub struct Translator<M> {
@@ -158,35 +158,6 @@ impl<B: Backend> Translator<Transformer<B>> {
             options: self.options,
         }
     }
-
-    /// Aligns a translation: per token of it, the source token attended to most while it was predicted, averaged over the
-    /// layers and heads of the (first) model. Returns pairs of positions, from 0: of a token of the sentence, as
-    /// [`Tokenizers::encode_source`] gives them, and of a token of the translation. The position after the last token of
-    /// the sentence is `<eos>`.
-    ///
-    /// # Errors
-    /// When the sentence is empty or too long.
-    pub fn align(
-        &self,
-        sentence: &str,
-        translation: &Translation,
-    ) -> Result<Vec<(usize, usize)>, TextError> {
-        let target = &translation.hypothesis.tokens[..];
-        let pair = match source_tokens(&self.tokenizers, sentence)? {
-            Some(source) => SourceTarget::unfinished(source, target),
-            None => SourceTarget::exact([], target),
-        };
-        let maps = self.model().attention_maps(&pair)?;
-        // [layers, 1, n_heads, tgt_len, src_len]
-        let maps: Tensor<B, 5> = Tensor::stack(maps.cross, 0);
-        let mean = maps.mean_dim(2).mean_dim(0);
-        let most: Vec<i64> = mean.argmax(4).into_data().iter().collect();
-        // An empty target has one row, after `<bos>`.
-        let positions = most.into_iter().take(target.len()).enumerate();
-        Ok(positions
-            .map(|(position, source)| (source as usize, position))
-            .collect())
-    }
 }
 
 impl<M: NextToken> Translator<M> {
@@ -240,8 +211,7 @@ impl<M: NextToken> Translator<M> {
         Ok(translator)
     }
 
-    /// Sets the decoding options. To keep the rest of the directory's own ones, change
-    /// [`options`](Self::options): `DecodeOptions { n_best: 4, ..translator.options().clone() }`.
+    /// Sets the decoding options. [`with_changed_options`](Self::with_changed_options) keeps the directory's own ones.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -249,6 +219,60 @@ impl<M: NextToken> Translator<M> {
         self.options = options;
         self.search()?;
         Ok(self)
+    }
+
+    /// Changes decoding options, and keeps the others: those of the directory, or the paper's.
+    ///
+    /// ```no_run
+    /// # use transformer_core::Translator;
+    /// use transformer_core::decoding::Strategy;
+    ///
+    /// # fn main() -> Result<(), transformer_core::text::TextError> {
+    /// let translator = Translator::load("model")?.with_changed_options(|options| {
+    ///     options.strategy = Strategy::Beam { size: 8 };
+    ///     options.n_best = 3;
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When an option is out of range.
+    pub fn with_changed_options(
+        self,
+        change: impl FnOnce(&mut DecodeOptions),
+    ) -> Result<Self, TextError> {
+        let mut options = self.options.clone();
+        change(&mut options);
+        self.with_options(options)
+    }
+
+    /// The translator with its models behind references that are counted: its clones share them, and may have other
+    /// languages and options.
+    pub fn shared(self) -> Translator<Arc<M>>
+    where
+        M: Send,
+    {
+        let models = self.models.into_models().into_iter().map(Arc::new);
+        Translator {
+            models: Ensemble::new(models.collect()).expect("models of one vocabulary"),
+            tokenizers: self.tokenizers,
+            options: self.options,
+        }
+    }
+
+    /// A translator with other options, and with references to the same models.
+    ///
+    /// # Errors
+    /// When an option is out of range.
+    pub fn borrowed_with(&self, options: DecodeOptions) -> Result<Translator<&M>, TextError> {
+        let translator = Translator {
+            models: Ensemble::new(self.models.models().iter().collect())?,
+            tokenizers: self.tokenizers.clone(),
+            options,
+        };
+        translator.search()?;
+        Ok(translator)
     }
 
     /// Chooses the languages of source and target ([`Tokenizers::with_languages`]).
@@ -405,6 +429,74 @@ impl<M: NextToken> Translator<M> {
             })
             .collect();
         Ok(score(&self.models, &pairs?, self.options.batch_tokens)?)
+    }
+
+    /// Aligns a translation: per token of it, the source token attended to most while it was predicted, averaged over the
+    /// layers and heads. Returns pairs of positions, from 0: of a token of the sentence, as
+    /// [`Tokenizers::encode_source`] gives them, and of a token of the translation. The position after the last token of
+    /// the sentence is `<eos>`. [`alignments`](Self::alignments) gives the tokens' places in the texts.
+    ///
+    /// # Errors
+    /// When the sentence is empty or too long.
+    pub fn align(
+        &self,
+        sentence: &str,
+        translation: &Translation,
+    ) -> Result<Vec<(usize, usize)>, TextError> {
+        let found = self.attention(&[(sentence, translation)])?.remove(0);
+        let positions = 0..translation.hypothesis.tokens.len();
+        Ok(positions
+            .map(|position| {
+                let row = found.row(position).iter().enumerate();
+                let most = row.max_by(|(at, one), (other_at, other)| {
+                    // Of equal ones, the first.
+                    one.total_cmp(other).then(other_at.cmp(at))
+                });
+                (most.map_or(0, |(source, _)| source), position)
+            })
+            .collect())
+    }
+
+    /// The alignments of sentences and their translations, computed in batches: which part of a text each token is, and
+    /// the attention between them.
+    ///
+    /// # Errors
+    /// When a sentence is empty or too long.
+    pub fn alignments(&self, pairs: &[(&str, &Translation)]) -> Result<Vec<Alignment>, TextError> {
+        let attention = self.attention(pairs)?.into_iter();
+        let alignments = pairs.iter().zip(attention);
+        let alignments = alignments.map(|(&(sentence, translation), attention)| {
+            let mut source = source_tokens(&self.tokenizers, sentence)?.unwrap_or_default();
+            // `<eos>`, or whatever else the model reads.
+            source.resize(
+                attention.src_len,
+                self.models.vocabulary().special_tokens.eos,
+            );
+            let tokens = &translation.hypothesis.tokens[..];
+            let target = (self.tokenizers.target(), tokens, &translation.text[..]);
+            Alignment::new(
+                [(self.tokenizers.source(), &source, sentence), target],
+                attention,
+            )
+        });
+        alignments.collect()
+    }
+
+    /// The attention of translations to their sentences.
+    fn attention(&self, pairs: &[(&str, &Translation)]) -> Result<Vec<CrossAttention>, TextError> {
+        let pairs = pairs.iter().map(|&(sentence, translation)| {
+            let target = &translation.hypothesis.tokens[..];
+            Ok(match source_tokens(&self.tokenizers, sentence)? {
+                Some(source) => SourceTarget::unfinished(source, target),
+                None => SourceTarget::exact([], target),
+            })
+        });
+        let pairs = pairs.collect::<Result<Vec<_>, TextError>>()?;
+        Ok(cross_attention(
+            &self.models,
+            &pairs,
+            self.options.batch_tokens,
+        )?)
     }
 
     /// The tokens of a sentence and its translation.

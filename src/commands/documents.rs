@@ -1,0 +1,115 @@
+//! The flags of `translate` for whole documents.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use transformer_core::Translator;
+use transformer_core::decoding::NextToken;
+use transformer_text::{Format, Glossary, TextTranslator};
+
+use super::lines::for_output;
+use super::{Result, refuse_overwriting, write_file};
+use crate::process::{note, read_regular};
+
+/// Flags for whole documents.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Documents {
+    /// Translate this document instead of lines, and keep its format: markup, placeholders, addresses, line breaks; `-` is
+    /// standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "n_best", "prefix", "scores", "alignments"])]
+    document: Option<PathBuf>,
+    /// Format of the document: text, html, markdown, srt, vtt, tsv (its first column; tsv:2, its second), po [default: what
+    /// the name of the file says, else text]
+    #[arg(long, value_name = "NAME", requires = "document")]
+    format: Option<Format>,
+    /// File to write the translated document to [default: standard output]
+    #[arg(long, value_name = "FILE", requires = "document")]
+    out: Option<PathBuf>,
+    /// File of terms with prescribed translations, one per line: the term, a tab, its translation
+    #[arg(long, value_name = "FILE", requires = "document")]
+    glossary: Option<PathBuf>,
+    /// Language of the document, such as de, by whose rules sentences are told apart [default: --source-lang, else rules for
+    /// any language]
+    #[arg(long, value_name = "CODE", requires = "document")]
+    document_lang: Option<String>,
+}
+
+impl Documents {
+    /// The document to translate, if one is given.
+    pub fn document(&self) -> Option<&Path> {
+        self.document.as_deref()
+    }
+
+    /// Checks what is read and written, before a model is loaded.
+    pub fn check(&self) -> Result {
+        if let (Some(document), Some(out)) = (&self.document, &self.out) {
+            refuse_overwriting(std::slice::from_ref(document), out)?;
+        }
+        Ok(())
+    }
+
+    /// Translates the document. What deserves attention is noted on standard error.
+    pub fn translate<M: NextToken>(
+        &self,
+        document: &Path,
+        translator: Translator<M>,
+        language: Option<&str>,
+    ) -> Result {
+        let format = self.format.unwrap_or_else(|| Format::of_file(document));
+        let text = read(document)?;
+        let mut translator = TextTranslator::new(translator);
+        if let Some(path) = &self.glossary {
+            let glossary = Glossary::parse(&read(path)?);
+            let glossary = glossary.map_err(|error| format!("{}: {error}", path.display()))?;
+            translator = translator.with_glossary(glossary);
+        }
+        if let Some(language) = self.document_lang.as_deref().or(language) {
+            translator = translator.with_language(language);
+        }
+        let translated = translator.translate(&text, format)?;
+        for noted in &translated.report.notes {
+            note(noted);
+        }
+        match &self.out {
+            Some(out) => {
+                let written = write_file(out, &translated.text);
+                written.map_err(|error| format!("{}: {error}", out.display()))?;
+                let sentences = translated.report.sentences;
+                note(format_args!(
+                    "{}: {sentences} sentences translated",
+                    out.display()
+                ));
+                Ok(())
+            }
+            None => {
+                let mut output = io::stdout().lock();
+                // Lines are kept, also on a terminal.
+                for line in translated.text.split_inclusive('\n') {
+                    let content = line.trim_end_matches('\n');
+                    output.write_all(for_output(content).as_bytes())?;
+                    output.write_all(&line.as_bytes()[content.len()..])?;
+                }
+                Ok(output.flush()?)
+            }
+        }
+    }
+}
+
+/// The text of a file, or of standard input.
+fn read(path: &Path) -> std::result::Result<String, String> {
+    let bytes = match path == Path::new("-") {
+        true => {
+            let mut bytes = Vec::new();
+            io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+        }
+        false => read_regular(path),
+    };
+    let named = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
+    let bytes = bytes.map_err(|error| named(&error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
+        named(&format_args!("line {line} is not UTF-8"))
+    })
+}

@@ -1,0 +1,333 @@
+//! `transformer serve`
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use burn::tensor::backend::Backend;
+use clap::Args;
+use tokio::net::TcpListener;
+use transformer_core::decoding::NextToken;
+use transformer_core::packed::PackedPrecision;
+use transformer_core::{
+    DecodeOptions, ModelDirectory, PackedModel, Tokenizers, Transformer, Translator,
+};
+use transformer_serve::languages::code_of_token;
+use transformer_serve::{Limits, Names, Pair, Pairs, Service};
+use transformer_text::Glossary;
+
+use super::decoding::Decoding;
+use super::{Common, Result, model_directory};
+use crate::backend::{BackendTask, Precision, run_at};
+use crate::process::{note, read_regular};
+
+const EXAMPLES: &str = "\
+Examples:
+  transformer serve --model en-fr=model
+  curl http://127.0.0.1:5000/translate -d q='Where are you going?' -d source=en -d target=fr
+
+  Several pairs; those without a model of their own are translated over English:
+    transformer serve --model de-en=opus-mt-de-en en-fr=opus-mt-en-fr
+
+The page, the interface and the operation are described in docs/guide/serving.md.";
+
+/// Serve translations over HTTP, with LibreTranslate's interface and a page.
+///
+/// The sentences of all clients are translated in common batches. SIGTERM and Ctrl-C end the server once the accepted
+/// requests are answered.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Serve {
+    /// Model directories, each with its languages, such as en-fr=model; a directory alone is a multilingual model, between all
+    /// of its languages. Each is loaded when it is first used
+    #[arg(long, required = true, num_args = 1.., value_name = "[SOURCE-TARGET=]DIR")]
+    model: Vec<String>,
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5000")]
+    listen: SocketAddr,
+    /// File of keys, one per line; requests must have one of them
+    #[arg(long, value_name = "FILE")]
+    api_keys: Option<PathBuf>,
+    /// File of terms with prescribed translations, one per line: the term, a tab, its translation
+    #[arg(long, value_name = "FILE")]
+    glossary: Option<PathBuf>,
+    /// Allow pages of other origins to use the server (CORS)
+    #[arg(long)]
+    cors: bool,
+    /// Maximum size of all loaded models together, in MiB; the model that was not used for the longest time is dropped
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u64>,
+    /// Maximum number of characters in a request
+    #[arg(long, value_name = "N", default_value_t = Limits::default().characters)]
+    char_limit: usize,
+    /// Maximum number of texts in a request
+    #[arg(long, value_name = "N", default_value_t = Limits::default().texts)]
+    batch_limit: usize,
+    /// Maximum number of alternatives in a request
+    #[arg(long, value_name = "N", default_value_t = Limits::default().alternatives)]
+    alternatives_limit: usize,
+    /// Maximum time for a request in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().time.as_secs())]
+    time_limit: u64,
+    /// Maximum number of source tokens that wait; further requests are refused with status 429
+    #[arg(long, value_name = "N", default_value_t = Limits::default().queue.waiting_tokens)]
+    queue_tokens: usize,
+    /// Number format to compute with; fewer bits need less memory and are less exact [default: int8 on ndarray and flex
+    /// if every model is quantized, else f32]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    precision: Option<Precision>,
+    #[command(flatten)]
+    decoding: Decoding,
+}
+
+impl Serve {
+    /// Runs the command.
+    pub fn run(self, common: &Common) -> Result {
+        let seed = common.seed.unwrap_or(0);
+        let mut models = Vec::new();
+        for argument in &self.model {
+            models.push(Served::open(argument, &self.decoding, seed)?);
+        }
+        let target = common.target();
+        let is_int8 = target.backend.packs() && models.iter().all(|model| model.is_int8);
+        let precision = self.precision.unwrap_or(match is_int8 {
+            true => Precision::Int8,
+            false => Precision::F32,
+        });
+        let packing = target.backend.packs().then_some(match precision {
+            Precision::Int8 => PackedPrecision::Int8,
+            Precision::F32 | Precision::F16 | Precision::Bf16 => PackedPrecision::F32,
+        });
+        let server = Server {
+            keys: self.api_keys.as_deref().map(keys).transpose()?,
+            glossary: self.glossary.as_deref().map(glossary).transpose()?,
+            models,
+            packing,
+            flags: self,
+        };
+        run_at(target, precision, server)?
+    }
+}
+
+/// A model to serve.
+struct Served {
+    path: PathBuf,
+    pairs: Vec<(Pair, Names)>,
+    options: DecodeOptions,
+    is_int8: bool,
+    bytes: u64,
+}
+
+impl Served {
+    fn open(argument: &str, decoding: &Decoding, seed: u64) -> Result<Self> {
+        let pair = argument.split_once('=').and_then(|(pair, path)| {
+            let (source, target) = pair.split_once('-')?;
+            Some(((source.to_owned(), target.to_owned()), path))
+        });
+        let path = PathBuf::from(pair.as_ref().map_or(argument, |(_, path)| path));
+        model_directory::check(&path, None)?;
+        let directory = model_directory::open(&path)?;
+        let options = decoding.over(directory.options()?.unwrap_or_default(), 1, seed)?;
+        let tokenizers = Tokenizers::of(directory.files())?;
+        let files = model_directory::files(&path);
+        let sizes = files.iter().filter_map(|file| file.metadata().ok());
+        Ok(Self {
+            pairs: match pair {
+                Some((pair, _)) => vec![(pair.clone(), names_of(&pair, &tokenizers, argument)?)],
+                None => all_pairs(&tokenizers, argument)?,
+            },
+            is_int8: directory.is_int8(),
+            bytes: sizes.map(|file| file.len()).sum(),
+            options,
+            path,
+        })
+    }
+}
+
+/// The names of the languages of a pair, if the model has language tokens.
+fn names_of(
+    pair: &Pair,
+    tokenizers: &Tokenizers,
+    argument: &str,
+) -> std::result::Result<Names, String> {
+    let token = |languages: Vec<String>, code: &str| {
+        let mut tokens = languages.into_iter();
+        tokens.find(|token| token == code || code_of_token(token) == code)
+    };
+    let names = Names {
+        code: pair.0.clone(),
+        source: token(tokenizers.source().languages(), &pair.0),
+        target: token(tokenizers.target().languages(), &pair.1)
+            // Marian's are tokens of the source.
+            .or_else(|| token(tokenizers.source().languages(), &pair.1)),
+    };
+    let with = |names: &Names| {
+        let named = tokenizers
+            .clone()
+            .with_languages(names.source.as_deref(), names.target.as_deref());
+        named
+            .and_then(|named| named.check_target_language())
+            .map(|()| names.clone())
+    };
+    // A model that knows target languages only.
+    let without_source = Names {
+        source: None,
+        ..names.clone()
+    };
+    let found = with(&names).or_else(|_| with(&without_source));
+    found.map_err(|error| format!("{argument}: {error}"))
+}
+
+/// All pairs of a multilingual model.
+fn all_pairs(
+    tokenizers: &Tokenizers,
+    argument: &str,
+) -> std::result::Result<Vec<(Pair, Names)>, String> {
+    let tokens = tokenizers.target().languages();
+    if tokens.is_empty() {
+        return Err(format!(
+            "{argument}: the model has no language tokens; name its languages, such as en-fr={argument}"
+        ));
+    }
+    let codes: Vec<String> = tokens.iter().map(|token| code_of_token(token)).collect();
+    let mut pairs = Vec::new();
+    for (source, source_token) in codes.iter().zip(&tokens) {
+        for (target, target_token) in codes.iter().zip(&tokens) {
+            if source != target {
+                let names = Names {
+                    code: source.clone(),
+                    source: Some(source_token.clone()),
+                    target: Some(target_token.clone()),
+                };
+                pairs.push(((source.clone(), target.clone()), names));
+            }
+        }
+    }
+    Ok(pairs)
+}
+
+/// The keys in a file.
+fn keys(path: &Path) -> std::result::Result<Vec<String>, String> {
+    let text = text(path)?;
+    let keys = text
+        .lines()
+        .map(str::trim)
+        .filter(|key| !key.is_empty() && !key.starts_with('#'));
+    let keys: Vec<String> = keys.map(str::to_owned).collect();
+    match keys.is_empty() {
+        true => Err(format!("{}: has no keys", path.display())),
+        false => Ok(keys),
+    }
+}
+
+fn glossary(path: &Path) -> std::result::Result<Glossary, String> {
+    let glossary = Glossary::parse(&text(path)?);
+    glossary.map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn text(path: &Path) -> std::result::Result<String, String> {
+    let bytes = read_regular(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    String::from_utf8(bytes).map_err(|_| format!("{}: is not UTF-8", path.display()))
+}
+
+/// The server on a backend.
+struct Server {
+    flags: Serve,
+    models: Vec<Served>,
+    packing: Option<PackedPrecision>,
+    keys: Option<Vec<String>>,
+    glossary: Option<Glossary>,
+}
+
+impl BackendTask for Server {
+    type Output = Result;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result {
+        let mut pairs = Pairs::new();
+        if let Some(mib) = self.flags.memory {
+            pairs = pairs.with_memory(mib.saturating_mul(1 << 20));
+        }
+        if let Some(glossary) = self.glossary {
+            pairs = pairs.with_glossary(glossary);
+        }
+        for Served {
+            path,
+            pairs: of_model,
+            options,
+            bytes,
+            ..
+        } in self.models
+        {
+            let device = device.clone();
+            match self.packing {
+                Some(precision) => pairs.add(of_model, bytes, move || {
+                    let load =
+                        |directory| Translator::<PackedModel>::packed_of(&[directory], precision);
+                    loaded(&path, &options, load)
+                }),
+                None => pairs.add(of_model, bytes, move || {
+                    let load = |directory| Translator::<Transformer<B>>::of(&[directory], &device);
+                    loaded(&path, &options, load)
+                }),
+            }
+        }
+        let flags = self.flags;
+        let mut limits = Limits {
+            characters: flags.char_limit,
+            texts: flags.batch_limit,
+            alternatives: flags.alternatives_limit,
+            time: Duration::from_secs(flags.time_limit),
+            ..Limits::default()
+        };
+        // A character has at most four bytes, and six as an escape of JSON.
+        limits.body = limits
+            .body
+            .max(flags.char_limit.saturating_mul(6) + (1 << 16));
+        limits.queue.waiting_tokens = flags.queue_tokens;
+        let mut service = Service::start(pairs, limits);
+        if let Some(keys) = self.keys {
+            service = service.with_keys(keys);
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .worker_threads(2)
+            .build()?;
+        runtime.block_on(serve(Arc::new(service), flags.listen, flags.cors))
+    }
+}
+
+/// A translator of a directory's model.
+fn loaded<M: NextToken>(
+    path: &Path,
+    options: &DecodeOptions,
+    load: impl Fn(
+        ModelDirectory,
+    ) -> std::result::Result<Translator<M>, transformer_core::text::TextError>,
+) -> std::result::Result<Translator<M>, String> {
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let directory = ModelDirectory::open(path).map_err(|error| named(&error))?;
+    let translator =
+        load(directory).and_then(|translator| translator.with_options(options.clone()));
+    translator.map_err(|error| named(&error))
+}
+
+async fn serve(service: Arc<Service>, listen: SocketAddr, cors: bool) -> Result {
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.map_err(|error| format!("{listen}: {error}"))?;
+    note(format_args!(
+        "listening on http://{}",
+        listener.local_addr()?
+    ));
+    let mut router = transformer_serve::router(service.clone());
+    if cors {
+        router = transformer_serve::with_cors(router);
+    }
+    let end = async {
+        transformer_serve::until_signal().await;
+        note("ending: accepted requests are still answered");
+    };
+    transformer_serve::serve_router(listener, router, end).await?;
+    service.close();
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! DeepL's `/v2/translate`, as far as its clients need it to translate.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use serde::Serialize;
+use serde_json::Value;
+use transformer_text::Format;
+use utoipa::ToSchema;
+
+use crate::error::{ApiError, ErrorBody};
+use crate::languages::canonical;
+use crate::service::Service;
+
+/// Translations.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Answer {
+    translations: Vec<Translation>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Translation {
+    /// In capital letters.
+    detected_source_language: String,
+    text: String,
+}
+
+/// Translates texts.
+#[utoipa::path(
+    post, path = "/v2/translate",
+    responses((status = 200, body = Answer), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody), (status = 429, body = ErrorBody))
+)]
+pub(crate) async fn translate(
+    State(service): State<Arc<Service>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<Answer>, ApiError> {
+    let key = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|key| key.to_str().ok());
+    service.check_key(key.and_then(|key| key.strip_prefix("DeepL-Auth-Key ")))?;
+    let request = Request::of(&headers, &body)?;
+    if request.text.is_empty() {
+        return Err(ApiError::missing("text"));
+    }
+    if request.text.len() > service.limits.texts {
+        return Err(ApiError::invalid("Too many texts"));
+    }
+    let characters: usize = request.text.iter().map(|text| text.chars().count()).sum();
+    if characters > service.limits.characters {
+        return Err(ApiError::too_large());
+    }
+    let target = language(&request.target);
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut translations = Vec::new();
+    for (index, text) in request.text.iter().enumerate() {
+        let source = match &request.source {
+            Some(source) => language(source),
+            None => {
+                let guess = service.detect(text).into_iter().next();
+                guess.map_or_else(|| "en".to_owned(), |guess| guess.language)
+            }
+        };
+        translations.push(Translation {
+            detected_source_language: source.to_uppercase(),
+            text: text.clone(),
+        });
+        if source == target {
+            continue;
+        }
+        let path = service.path(&source, &target)?;
+        let (service, text, format) = (service.clone(), text.clone(), request.format);
+        tasks.spawn(async move { (index, service.translate(text, format, &path, 0, None).await) });
+    }
+    let all = async {
+        while let Some(ended) = tasks.join_next().await {
+            let (index, translated) = ended.map_err(ApiError::failed)?;
+            translations[index].text = translated?.text;
+        }
+        Ok::<_, ApiError>(())
+    };
+    let all = tokio::time::timeout(service.limits.time, all).await;
+    all.map_err(|_| ApiError::timeout())??;
+    Ok(Json(Answer { translations }))
+}
+
+struct Request {
+    text: Vec<String>,
+    source: Option<String>,
+    target: String,
+    format: Format,
+}
+
+impl Request {
+    fn of(headers: &HeaderMap, body: &Bytes) -> Result<Self, ApiError> {
+        let kind = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok());
+        let mut fields: Vec<(String, String)> = Vec::new();
+        if kind.is_some_and(|kind| kind.contains("json")) {
+            let body: Value = serde_json::from_slice(body)
+                .map_err(|_| ApiError::invalid("Invalid JSON format"))?;
+            for (name, value) in body.as_object().into_iter().flatten() {
+                match value {
+                    Value::Array(values) => {
+                        let values = values.iter().filter_map(Value::as_str);
+                        fields.extend(values.map(|value| (name.clone(), value.to_owned())));
+                    }
+                    Value::String(value) => fields.push((name.clone(), value.clone())),
+                    _ => {}
+                }
+            }
+        } else {
+            fields.extend(form_urlencoded::parse(body).into_owned());
+        }
+        let field = |name: &str| {
+            let field = fields
+                .iter()
+                .find(|(field, value)| field == name && !value.is_empty());
+            field.map(|(_, value)| value.clone())
+        };
+        let texts = fields.iter().filter(|(name, _)| name == "text");
+        Ok(Self {
+            text: texts.map(|(_, text)| text.clone()).collect(),
+            source: field("source_lang"),
+            target: field("target_lang").ok_or_else(|| ApiError::missing("target_lang"))?,
+            format: match field("tag_handling").as_deref() {
+                Some("html" | "xml") => Format::Html,
+                _ => Format::Text,
+            },
+        })
+    }
+}
+
+/// DeepL's code, such as `EN-US`, as one of this server.
+fn language(code: &str) -> String {
+    match &code.to_lowercase()[..] {
+        full @ ("pt-br" | "zh-hans" | "zh-hant") => canonical(full),
+        code => canonical(code.split('-').next().unwrap_or(code)),
+    }
+}

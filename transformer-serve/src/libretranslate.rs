@@ -1,0 +1,489 @@
+//! LibreTranslate's interface.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Multipart, Path, RawQuery, State};
+use axum::http::{HeaderMap, header};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use transformer_text::{Format, Translated};
+use utoipa::ToSchema;
+
+use crate::detect::Detected;
+use crate::error::{ApiError, ErrorBody};
+use crate::fields::{Fields, Texts};
+use crate::languages::{canonical, name};
+use crate::service::Service;
+
+/// A text, or a list: as the request had one or a list.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum OneOrList<T> {
+    One(T),
+    List(Vec<T>),
+}
+
+impl<T> OneOrList<T> {
+    fn of(texts: &Texts, mut values: Vec<T>) -> Self {
+        match texts {
+            Texts::One(_) => Self::One(values.remove(0)),
+            Texts::Several(_) => Self::List(values),
+        }
+    }
+}
+
+/// A request to translate.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "describes the body, which is read by `Fields`")]
+pub(crate) struct TranslateBody {
+    /// The text, or a list of texts.
+    #[schema(value_type = Object)]
+    q: serde_json::Value,
+    /// The source language, or `auto`.
+    source: String,
+    /// The target language.
+    target: String,
+    /// `text`, `html`, or another format of documents.
+    format: Option<String>,
+    /// Other translations of each text.
+    alternatives: Option<usize>,
+    /// The key, if the server requires one.
+    api_key: Option<String>,
+    /// Whether the sentences are streamed as server-sent events.
+    stream: Option<bool>,
+}
+
+/// Translations.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TranslateAnswer {
+    #[schema(value_type = Object)]
+    translated_text: OneOrList<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    detected_language: Option<OneOrList<Detected>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    alternatives: Option<OneOrList<Vec<String>>>,
+}
+
+/// What a request to translate asks for.
+struct Translate {
+    texts: Texts,
+    source: Option<String>,
+    target: String,
+    format: Format,
+    alternatives: Option<usize>,
+}
+
+impl Translate {
+    fn of(fields: &Fields, service: &Service) -> Result<Self, ApiError> {
+        let texts = fields.texts()?;
+        let source = fields.required("source")?;
+        let target = fields.required("target")?;
+        let format = match fields.text("format")? {
+            None | Some("") => Format::Text,
+            Some(name) => name
+                .parse()
+                .map_err(|_| ApiError::invalid(format!("{name} format is not supported")))?,
+        };
+        let alternatives = fields.count("alternatives")?.filter(|&count| count > 0);
+        let limits = &service.limits;
+        if let Some(count) = alternatives.filter(|&count| count > limits.alternatives) {
+            return Err(ApiError::invalid(format!(
+                "Invalid request: request ({count}) exceeds alternatives limit ({})",
+                limits.alternatives
+            )));
+        }
+        let all = texts.as_slice();
+        if all.len() > limits.texts {
+            return Err(ApiError::invalid(format!(
+                "Invalid request: request ({}) exceeds list limit ({})",
+                all.len(),
+                limits.texts
+            )));
+        }
+        let characters: usize = all.iter().map(|text| text.chars().count()).sum();
+        check_characters(characters, service)?;
+        Ok(Self {
+            texts,
+            source: (source != "auto").then(|| canonical(source)),
+            target: canonical(target),
+            format,
+            alternatives,
+        })
+    }
+
+    /// The source language of a text, and the guess if it is one.
+    fn source(&self, text: &str, service: &Service) -> (String, Option<Detected>) {
+        match &self.source {
+            Some(source) => (source.clone(), None),
+            None => {
+                let detected = service.detect(text).into_iter().next();
+                let detected = detected.unwrap_or_else(|| Detected {
+                    confidence: 0.0,
+                    language: "en".to_owned(),
+                });
+                (detected.language.clone(), Some(detected))
+            }
+        }
+    }
+}
+
+fn check_characters(characters: usize, service: &Service) -> Result<(), ApiError> {
+    let most = service.limits.characters;
+    match characters > most {
+        true => Err(ApiError::invalid(format!(
+            "Invalid request: request ({characters}) exceeds text limit ({most})"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Translates a text or a list of texts.
+#[utoipa::path(
+    post, path = "/translate",
+    request_body = TranslateBody,
+    responses(
+        (status = 200, body = TranslateAnswer),
+        (status = 400, body = ErrorBody),
+        (status = 403, body = ErrorBody),
+        (status = 413, body = ErrorBody),
+        (status = 429, body = ErrorBody),
+        (status = 500, body = ErrorBody),
+        (status = 503, body = ErrorBody),
+        (status = 504, body = ErrorBody),
+    )
+)]
+pub(crate) async fn translate(
+    State(service): State<Arc<Service>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let fields = Fields::of(query.as_deref(), &headers, &body)?;
+    service.check_key(fields.text("api_key")?)?;
+    let request = Translate::of(&fields, &service)?;
+    let accepts = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok());
+    let streams = accepts.is_some_and(|accept| accept.contains("text/event-stream"));
+    if streams || fields.is_set("stream") {
+        return stream(service, request);
+    }
+    let answer = answer(&service, request);
+    let answer = tokio::time::timeout(service.limits.time, answer).await;
+    let answer = answer.map_err(|_| ApiError::timeout())??;
+    Ok(Json(answer).into_response())
+}
+
+/// The translations of all texts, which are translated together.
+async fn answer(service: &Arc<Service>, request: Translate) -> Result<TranslateAnswer, ApiError> {
+    let mut detected = Vec::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    let count = request.texts.as_slice().len();
+    for (index, text) in request.texts.as_slice().iter().enumerate() {
+        let (source, guess) = request.source(text, service);
+        detected.extend(guess);
+        // A text in the target language stays as it is.
+        let path = match source == request.target {
+            true => Vec::new(),
+            false => service.path(&source, &request.target)?,
+        };
+        let (service, text) = (service.clone(), text.clone());
+        let (format, alternatives) = (request.format, request.alternatives.unwrap_or(0));
+        tasks.spawn(async move {
+            let translated = match path.is_empty() {
+                true => Ok((text, Vec::new())),
+                false => {
+                    let translated = service
+                        .translate(text, format, &path, alternatives, None)
+                        .await;
+                    translated.map(
+                        |Translated {
+                             text, alternatives, ..
+                         }| (text, alternatives),
+                    )
+                }
+            };
+            (index, translated)
+        });
+    }
+    let mut found = vec![(String::new(), Vec::new()); count];
+    while let Some(ended) = tasks.join_next().await {
+        let (index, translated) = ended.map_err(ApiError::failed)?;
+        found[index] = translated?;
+    }
+    let (texts, alternatives): (Vec<String>, Vec<Vec<String>>) = found.into_iter().unzip();
+    let texts_of = &request.texts;
+    if texts.is_empty() {
+        return Ok(TranslateAnswer {
+            translated_text: OneOrList::List(Vec::new()),
+            detected_language: None,
+            alternatives: None,
+        });
+    }
+    Ok(TranslateAnswer {
+        translated_text: OneOrList::of(texts_of, texts),
+        detected_language: request
+            .source
+            .is_none()
+            .then(|| OneOrList::of(texts_of, detected)),
+        alternatives: request
+            .alternatives
+            .map(|_| OneOrList::of(texts_of, alternatives)),
+    })
+}
+
+/// Sends each sentence as soon as it is translated, and the answer at the end, as server-sent events.
+fn stream(service: Arc<Service>, request: Translate) -> Result<Response, ApiError> {
+    let Texts::One(text) = request.texts.clone() else {
+        return Err(ApiError::invalid(
+            "Invalid request: only one text can be streamed",
+        ));
+    };
+    let (source, guess) = request.source(&text, &service);
+    let path = match source == request.target {
+        true => Vec::new(),
+        false => service.path(&source, &request.target)?,
+    };
+    let (sentences, received) = tokio::sync::mpsc::unbounded_channel();
+    let (events, stream) = tokio::sync::mpsc::unbounded_channel::<Event>();
+    let forward = events.clone();
+    tokio::spawn(async move {
+        let mut received = UnboundedReceiverStream::new(received);
+        while let Some((index, sentence)) = received.next().await {
+            let sentence: transformer_text::SentenceTranslation = sentence;
+            let data = serde_json::json!({"index": index, "text": sentence.text});
+            if forward
+                .send(Event::default().event("sentence").data(data.to_string()))
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    tokio::spawn(async move {
+        let alternatives = request.alternatives.unwrap_or(0);
+        let translated = async {
+            match path.is_empty() {
+                true => Ok((text, Vec::new())),
+                false => {
+                    let sentences = Some(sentences);
+                    let translated =
+                        service.translate(text, request.format, &path, alternatives, sentences);
+                    translated
+                        .await
+                        .map(|translated| (translated.text, translated.alternatives))
+                }
+            }
+        };
+        // A client that has gone drops the request.
+        let translated = tokio::select! {
+            () = events.closed() => return,
+            translated = tokio::time::timeout(service.limits.time, translated) => translated,
+        };
+        let event = match translated.unwrap_or_else(|_| Err(ApiError::timeout())) {
+            Ok((text, alternatives)) => {
+                let answer = TranslateAnswer {
+                    translated_text: OneOrList::One(text),
+                    detected_language: guess.map(OneOrList::One),
+                    alternatives: request.alternatives.map(|_| OneOrList::One(alternatives)),
+                };
+                let data = serde_json::to_string(&answer).unwrap_or_default();
+                Event::default().event("done").data(data)
+            }
+            Err(error) => {
+                let data = serde_json::json!({"error": error.message()});
+                Event::default().event("error").data(data.to_string())
+            }
+        };
+        let _ = events.send(event);
+    });
+    let stream = UnboundedReceiverStream::new(stream).map(Ok::<_, Infallible>);
+    Ok(Sse::new(stream).into_response())
+}
+
+/// Guesses the language of a text, the most likely first.
+#[utoipa::path(
+    post, path = "/detect",
+    responses((status = 200, body = Vec<Detected>), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody))
+)]
+pub(crate) async fn detect(
+    State(service): State<Arc<Service>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<Vec<Detected>>, ApiError> {
+    let fields = Fields::of(query.as_deref(), &headers, &body)?;
+    service.check_key(fields.text("api_key")?)?;
+    let text = fields.required("q")?;
+    check_characters(text.chars().count(), &service)?;
+    Ok(Json(service.detect(text)))
+}
+
+/// A language, and those that it can be translated into.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LanguageAnswer {
+    code: String,
+    name: String,
+    targets: Vec<String>,
+}
+
+/// Lists the languages.
+#[utoipa::path(get, path = "/languages", responses((status = 200, body = Vec<LanguageAnswer>)))]
+pub(crate) async fn languages(State(service): State<Arc<Service>>) -> Json<Vec<LanguageAnswer>> {
+    Json(language_list(&service))
+}
+
+fn language_list(service: &Service) -> Vec<LanguageAnswer> {
+    let mut languages: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (source, targets) in service.pairs.languages() {
+        let targets = targets.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        for target in &targets {
+            languages.entry(target.clone()).or_default();
+        }
+        languages.insert(source.to_owned(), targets);
+    }
+    let languages = languages.into_iter().map(|(code, targets)| LanguageAnswer {
+        name: name(&code),
+        code,
+        targets,
+    });
+    languages.collect()
+}
+
+/// Settings for a page.
+#[utoipa::path(get, path = "/frontend/settings", responses((status = 200)))]
+pub(crate) async fn settings(State(service): State<Arc<Service>>) -> Json<serde_json::Value> {
+    let languages = service.pairs.languages();
+    let first = languages.iter().next();
+    let (source, targets) = first.map_or(("en", Vec::new()), |(source, targets)| {
+        (*source, targets.iter().copied().collect())
+    });
+    let target = targets.first().copied().unwrap_or("en");
+    Json(serde_json::json!({
+        "charLimit": service.limits.characters,
+        "frontendTimeout": 500,
+        "apiKeys": service.needs_key(),
+        "keyRequired": service.needs_key(),
+        "suggestions": false,
+        "filesTranslation": true,
+        "supportedFilesFormat": EXTENSIONS.map(|extension| format!(".{extension}")),
+        "language": {
+            "source": {"code": source, "name": name(source)},
+            "target": {"code": target, "name": name(target)},
+        },
+    }))
+}
+
+/// Extensions of the files that are translated.
+const EXTENSIONS: [&str; 10] = [
+    "txt", "html", "htm", "md", "markdown", "srt", "vtt", "tsv", "po", "pot",
+];
+
+/// Translates a file.
+#[utoipa::path(
+    post, path = "/translate_file",
+    responses((status = 200), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody), (status = 429, body = ErrorBody))
+)]
+pub(crate) async fn translate_file(
+    State(service): State<Arc<Service>>,
+    headers: HeaderMap,
+    mut parts: Multipart,
+) -> Result<Json<serde_json::Value>, ApiError> {
+    let mut fields = BTreeMap::new();
+    let mut file = None;
+    let wrong = |_| ApiError::invalid("Invalid request: not a valid form");
+    while let Some(part) = parts.next_field().await.map_err(wrong)? {
+        let name = part.name().unwrap_or_default().to_owned();
+        match &name[..] {
+            "file" => {
+                let file_name = part.file_name().unwrap_or_default().to_owned();
+                file = Some((file_name, part.bytes().await.map_err(wrong)?));
+            }
+            _ => drop(fields.insert(name, part.text().await.map_err(wrong)?)),
+        }
+    }
+    service.check_key(fields.get("api_key").map(|key| &key[..]))?;
+    let (file_name, content) = file.ok_or_else(|| ApiError::missing("file"))?;
+    let field = |name: &str| {
+        let value = fields.get(name).filter(|value| !value.is_empty());
+        value.ok_or_else(|| ApiError::missing(name))
+    };
+    let (source, target) = (field("source")?, canonical(field("target")?));
+    let extension = file_name
+        .rsplit_once('.')
+        .map(|(_, extension)| extension.to_lowercase());
+    let extension = extension.filter(|extension| EXTENSIONS.contains(&&extension[..]));
+    let extension =
+        extension.ok_or_else(|| ApiError::invalid("Invalid request: file format not supported"))?;
+    let format = Format::of_file(std::path::Path::new(&format!("x.{extension}")));
+    let text = String::from_utf8(content.to_vec());
+    let text = text.map_err(|_| ApiError::invalid("Invalid request: the file is not UTF-8"))?;
+    check_characters(text.chars().count(), &service)?;
+    let source = match &source[..] {
+        "auto" => {
+            let guess = service.detect(&text).into_iter().next();
+            guess.map_or_else(|| "en".to_owned(), |guess| guess.language)
+        }
+        source => canonical(source),
+    };
+    let path = service.path(&source, &target)?;
+    let translated = service.translate(text, format, &path, 0, None);
+    let translated = tokio::time::timeout(service.limits.time, translated).await;
+    let translated = translated.map_err(|_| ApiError::timeout())??;
+    let kept = service
+        .files
+        .keep(&extension, translated.text)
+        .map_err(ApiError::failed)?;
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or("localhost");
+    let url = format!("http://{host}/download_file/{kept}");
+    Ok(Json(serde_json::json!({"translatedFileUrl": url})))
+}
+
+/// A translated file.
+#[utoipa::path(
+    get, path = "/download_file/{name}",
+    params(("name" = String, Path)),
+    responses((status = 200), (status = 404, body = ErrorBody))
+)]
+pub(crate) async fn download_file(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let content = service
+        .files
+        .get(&name)
+        .ok_or_else(|| ApiError::not_found("Invalid filename"))?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename={name}"),
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+    ];
+    Ok((headers, content).into_response())
+}
+
+/// Whether the server translates.
+#[utoipa::path(get, path = "/health", responses((status = 200), (status = 503, body = ErrorBody)))]
+pub(crate) async fn health(
+    State(service): State<Arc<Service>>,
+) -> Result<Json<serde_json::Value>, ApiError> {
+    match service.queue.is_alive() {
+        true => Ok(Json(serde_json::json!({"status": "ok"}))),
+        false => Err(ApiError::ending()),
+    }
+}

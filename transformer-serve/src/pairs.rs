@@ -1,0 +1,222 @@
+//! The language pairs of the server, and their models. A model is loaded when it is first asked for; if all together
+//! exceed the memory, the one that was not used for the longest time is dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use transformer_core::Translator;
+use transformer_core::decoding::NextToken;
+use transformer_text::{Glossary, TextTranslator};
+
+use crate::model::Model;
+
+/// A source and a target language, as codes such as `en`.
+pub type Pair = (String, String);
+
+/// Loads a model for its pairs.
+type Load = Box<dyn Fn() -> Result<Box<dyn Loaded>, String> + Send + Sync>;
+
+/// A loaded model.
+trait Loaded: Send {
+    /// The model between two of its languages.
+    fn between(&self, languages: &Names) -> Result<Arc<dyn Model>, String>;
+}
+
+/// The names of two languages for the model's tokenizer; `None` for a model of one pair.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// The source's code, for the rules of its sentences.
+    pub code: String,
+    /// The source's token.
+    pub source: Option<String>,
+    /// The target's token.
+    pub target: Option<String>,
+}
+
+/// The language pairs.
+#[derive(Default)]
+pub struct Pairs {
+    models: Vec<Entry>,
+    /// The model of each pair, and the names of its languages.
+    pairs: BTreeMap<Pair, (usize, Names)>,
+    glossary: Glossary,
+    /// Bytes of model files that may be loaded.
+    memory: Option<u64>,
+    /// Counts uses.
+    clock: Mutex<u64>,
+}
+
+struct Entry {
+    load: Load,
+    bytes: u64,
+    state: Mutex<EntryState>,
+}
+
+#[derive(Default)]
+struct EntryState {
+    loaded: Option<Box<dyn Loaded>>,
+    pairs: BTreeMap<Pair, Arc<dyn Model>>,
+    used: u64,
+}
+
+struct LoadedTranslator<M> {
+    translator: Translator<Arc<M>>,
+    glossary: Glossary,
+}
+
+impl<M: NextToken + Send + Sync + 'static> Loaded for LoadedTranslator<M> {
+    fn between(&self, names: &Names) -> Result<Arc<dyn Model>, String> {
+        let translator = self.translator.clone();
+        let translator =
+            translator.with_languages(names.source.as_deref(), names.target.as_deref());
+        let translator = translator.map_err(|error| error.to_string())?;
+        let translator = TextTranslator::new(translator)
+            .with_glossary(self.glossary.clone())
+            .with_language(&names.code);
+        Ok(Arc::new(translator))
+    }
+}
+
+impl Pairs {
+    /// No pairs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the bytes of model files that may be loaded at once. One model is always kept.
+    pub fn with_memory(self, memory: u64) -> Self {
+        Self {
+            memory: Some(memory),
+            ..self
+        }
+    }
+
+    /// Sets a glossary for all pairs that are added afterwards.
+    pub fn with_glossary(self, glossary: Glossary) -> Self {
+        Self { glossary, ..self }
+    }
+
+    /// Adds a model for these pairs. The first model of a pair is used.
+    pub fn add<M: NextToken + Send + Sync + 'static>(
+        &mut self,
+        pairs: impl IntoIterator<Item = (Pair, Names)>,
+        bytes: u64,
+        load: impl Fn() -> Result<Translator<M>, String> + Send + Sync + 'static,
+    ) {
+        let glossary = self.glossary.clone();
+        let index = self.models.len();
+        self.models.push(Entry {
+            load: Box::new(move || {
+                let translator = load()?.shared();
+                let glossary = glossary.clone();
+                Ok(Box::new(LoadedTranslator {
+                    translator,
+                    glossary,
+                }))
+            }),
+            bytes,
+            state: Mutex::default(),
+        });
+        for (pair, names) in pairs {
+            self.pairs.entry(pair).or_insert((index, names));
+        }
+    }
+
+    /// The source languages, and the targets of each.
+    pub fn languages(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let mut languages = BTreeMap::<&str, BTreeSet<&str>>::new();
+        for (source, target) in self.pairs.keys() {
+            languages.entry(source).or_default().insert(target);
+        }
+        // What can be reached over English.
+        let english: BTreeSet<&str> = languages.get("en").cloned().unwrap_or_default();
+        for (source, targets) in &mut languages {
+            if targets.contains("en") {
+                targets.extend(english.iter().filter(|target| *target != source));
+            }
+        }
+        languages
+    }
+
+    /// The pairs to translate over: the pair itself, or two over English. Empty if there are none.
+    pub fn path(&self, source: &str, target: &str) -> Vec<Pair> {
+        let pair = |source: &str, target: &str| {
+            let pair = (source.to_owned(), target.to_owned());
+            self.pairs.contains_key(&pair).then_some(pair)
+        };
+        match pair(source, target) {
+            Some(direct) => vec![direct],
+            None => match (pair(source, "en"), pair("en", target)) {
+                (Some(first), Some(second)) => vec![first, second],
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    /// The model of a pair, which is loaded if it is not yet. This takes as long as loading does.
+    ///
+    /// # Errors
+    /// When the pair does not exist, or the model cannot be loaded.
+    pub fn model(&self, pair: &Pair) -> Result<Arc<dyn Model>, String> {
+        let Some((index, names)) = self.pairs.get(pair) else {
+            return Err(format!("no model from {} to {}", pair.0, pair.1));
+        };
+        let used = {
+            let mut clock = lock(&self.clock);
+            *clock += 1;
+            *clock
+        };
+        let entry = &self.models[*index];
+        let model = {
+            let mut state = lock(&entry.state);
+            state.used = used;
+            match state.pairs.get(pair) {
+                Some(model) => return Ok(model.clone()),
+                None => {
+                    if state.loaded.is_none() {
+                        state.loaded = Some((entry.load)()?);
+                    }
+                    let loaded = state.loaded.as_ref().expect("just loaded");
+                    let model = loaded.between(names)?;
+                    state.pairs.insert(pair.clone(), model.clone());
+                    model
+                }
+            }
+        };
+        self.drop_unused(*index);
+        Ok(model)
+    }
+
+    /// Drops the models that were not used for the longest time, while all exceed the memory. Translations under way keep
+    /// theirs until they are done.
+    fn drop_unused(&self, newest: usize) {
+        let Some(memory) = self.memory else {
+            return;
+        };
+        loop {
+            let loaded = self.models.iter().enumerate().filter_map(|(index, entry)| {
+                // Another is being loaded.
+                let state = entry.state.try_lock().ok()?;
+                state
+                    .loaded
+                    .as_ref()
+                    .map(|_| (state.used, index, entry.bytes))
+            });
+            let loaded: Vec<(u64, usize, u64)> = loaded.collect();
+            let bytes: u64 = loaded.iter().map(|(_, _, bytes)| bytes).sum();
+            let oldest = loaded.iter().filter(|(_, index, _)| *index != newest).min();
+            match oldest {
+                Some((_, index, _)) if bytes > memory => {
+                    let mut state = lock(&self.models[*index].state);
+                    state.loaded = None;
+                    state.pairs.clear();
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

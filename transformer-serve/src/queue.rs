@@ -1,0 +1,310 @@
+//! The queue: one thread makes batches of the sentences of all clients, and translates them.
+//!
+//! A batch has sentences of one model. Its jobs are served in turn by the tokens that they have had so far, so that a
+//! short text is in the next batch, however long a document is under way. A job whose client has gone is dropped before its
+//! sentences are computed.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use metrics::{counter, gauge, histogram};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use transformer_text::{Sentence, SentenceTranslation};
+
+use crate::model::Model;
+
+/// The limits of the queue.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueLimits {
+    /// Tokens in a batch, unless a sentence alone has more.
+    pub batch_tokens: usize,
+    /// Tokens that may wait. A request that would exceed them is refused, unless the queue is empty.
+    pub waiting_tokens: usize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self {
+            batch_tokens: 2048,
+            waiting_tokens: 200_000,
+        }
+    }
+}
+
+/// Sentences to translate.
+pub struct Request {
+    /// The model.
+    pub model: Arc<dyn Model>,
+    /// The sentences, with the number of tokens of each.
+    pub sentences: Vec<(usize, Sentence)>,
+    /// Translations per sentence.
+    pub n_best: usize,
+}
+
+/// A translated sentence: its index in the request, and its translation. The error is the model's.
+pub type Answer = (usize, Result<SentenceTranslation, String>);
+
+/// The request is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Too many tokens wait.
+    Full,
+    /// The server is ending.
+    Closing,
+}
+
+/// The queue. Copies share it.
+#[derive(Clone)]
+pub struct Queue {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// A job has come, or the queue is closing.
+    changed: Condvar,
+    limits: QueueLimits,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: Vec<Job>,
+    /// Tokens of sentences that no batch has taken.
+    waiting: usize,
+    is_closing: bool,
+    /// Whether the thread runs.
+    is_alive: bool,
+}
+
+struct Job {
+    request: Request,
+    /// The first sentence that no batch has taken.
+    next: usize,
+    /// Tokens that were served, counted from those of the least served job when it came.
+    served: usize,
+    since: Instant,
+    answers: UnboundedSender<Answer>,
+}
+
+impl Job {
+    fn waiting(&self) -> usize {
+        let waiting = self.request.sentences[self.next..].iter();
+        waiting.map(|(tokens, _)| tokens).sum()
+    }
+
+    /// Whether both can be in one batch.
+    fn fits(&self, other: &Self) -> bool {
+        let same_model = Arc::ptr_eq(&self.request.model, &other.request.model);
+        same_model && self.request.n_best == other.request.n_best
+    }
+}
+
+/// The sentences of a batch, with where their answers go.
+struct Batch {
+    model: Arc<dyn Model>,
+    n_best: usize,
+    sentences: Vec<Sentence>,
+    answers: Vec<(usize, UnboundedSender<Answer>)>,
+    tokens: usize,
+}
+
+impl Queue {
+    /// Starts the thread that translates.
+    pub fn start(limits: QueueLimits) -> Self {
+        let queue = Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State {
+                    is_alive: true,
+                    ..State::default()
+                }),
+                changed: Condvar::new(),
+                limits,
+            }),
+        };
+        let shared = queue.shared.clone();
+        thread::spawn(move || {
+            let _end = OnEnd(&shared);
+            while let Some(batch) = shared.next_batch() {
+                batch.translate();
+            }
+        });
+        queue
+    }
+
+    /// Submits sentences. Their translations arrive in any order; dropping the receiver drops the request.
+    ///
+    /// # Errors
+    /// When the queue is full or closing.
+    pub fn submit(&self, request: Request) -> Result<UnboundedReceiver<Answer>, Refused> {
+        let (answers, receiver) = unbounded_channel();
+        let mut state = self.shared.lock();
+        if state.is_closing || !state.is_alive {
+            return Err(Refused::Closing);
+        }
+        let tokens: usize = request.sentences.iter().map(|(tokens, _)| tokens).sum();
+        if state.waiting > 0 && state.waiting + tokens > self.shared.limits.waiting_tokens {
+            counter!("transformer_refused_total", "reason" => "full").increment(1);
+            return Err(Refused::Full);
+        }
+        if !request.sentences.is_empty() {
+            let served = state.jobs.iter().map(|job| job.served).min().unwrap_or(0);
+            state.waiting += tokens;
+            state.jobs.push(Job {
+                request,
+                next: 0,
+                served,
+                since: Instant::now(),
+                answers,
+            });
+            gauge!("transformer_queue_tokens").set(state.waiting as f64);
+            self.shared.changed.notify_one();
+        }
+        Ok(receiver)
+    }
+
+    /// Accepts no more requests. Those accepted are still answered.
+    pub fn close(&self) {
+        self.shared.lock().is_closing = true;
+        self.shared.changed.notify_one();
+    }
+
+    /// Whether the thread runs.
+    pub fn is_alive(&self) -> bool {
+        self.shared.lock().is_alive
+    }
+}
+
+/// Marks the thread as ended, also after a panic.
+struct OnEnd<'a>(&'a Shared);
+
+impl Drop for OnEnd<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_alive = false;
+        // Their receivers are told.
+        state.jobs.clear();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for sentences; `None` when the queue is closed and empty.
+    fn next_batch(&self) -> Option<Batch> {
+        let mut state = self.lock();
+        loop {
+            state.drop_gone();
+            match state.take(self.limits.batch_tokens) {
+                Some(batch) => {
+                    gauge!("transformer_queue_tokens").set(state.waiting as f64);
+                    return Some(batch);
+                }
+                None if state.is_closing => return None,
+                None => {
+                    let waited = self.changed.wait(state);
+                    state = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Drops the jobs whose clients have gone.
+    fn drop_gone(&mut self) {
+        let waiting = &mut self.waiting;
+        self.jobs.retain(|job| {
+            let is_gone = job.answers.is_closed();
+            if is_gone {
+                *waiting -= job.waiting();
+                counter!("transformer_refused_total", "reason" => "gone").increment(1);
+            }
+            !is_gone
+        });
+    }
+
+    /// The next batch: sentence by sentence, of the least served job.
+    fn take(&mut self, batch_tokens: usize) -> Option<Batch> {
+        let least = |jobs: &[Job], fits: &dyn Fn(&Job) -> bool| {
+            let jobs = jobs.iter().enumerate().filter(|(_, job)| fits(job));
+            jobs.min_by_key(|(_, job)| (job.served, job.since))
+                .map(|(index, _)| index)
+        };
+        let lead = least(&self.jobs, &|_| true)?;
+        let mut batch = Batch {
+            model: self.jobs[lead].request.model.clone(),
+            n_best: self.jobs[lead].request.n_best,
+            sentences: Vec::new(),
+            answers: Vec::new(),
+            tokens: 0,
+        };
+        // Jobs without waiting sentences leave at the end, so that the indices hold.
+        let fits: Vec<bool> = self
+            .jobs
+            .iter()
+            .map(|job| job.fits(&self.jobs[lead]))
+            .collect();
+        let mut at = Some(lead);
+        while let Some(index) = at {
+            let job = &mut self.jobs[index];
+            let (tokens, sentence) = &job.request.sentences[job.next];
+            if !batch.sentences.is_empty() && batch.tokens + tokens > batch_tokens {
+                break;
+            }
+            if job.next == 0 {
+                histogram!("transformer_queue_seconds").record(job.since.elapsed());
+            }
+            batch.tokens += tokens;
+            batch.sentences.push(sentence.clone());
+            batch.answers.push((job.next, job.answers.clone()));
+            self.waiting -= tokens;
+            job.served += tokens;
+            job.next += 1;
+            let jobs = self.jobs.iter().enumerate();
+            let left =
+                jobs.filter(|(index, job)| fits[*index] && job.next < job.request.sentences.len());
+            at = left
+                .min_by_key(|(_, job)| (job.served, job.since))
+                .map(|(index, _)| index);
+        }
+        self.jobs
+            .retain(|job| job.next < job.request.sentences.len());
+        Some(batch)
+    }
+}
+
+impl Batch {
+    /// Translates the sentences, and sends the answers.
+    fn translate(self) {
+        let start = Instant::now();
+        let sentences: Vec<&Sentence> = self.sentences.iter().collect();
+        let model = &self.model;
+        let n_best = self.n_best;
+        // A panic of a model must not end the server.
+        let translated = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            model.translate(&sentences, n_best)
+        }));
+        histogram!("transformer_batch_seconds").record(start.elapsed());
+        histogram!("transformer_batch_tokens").record(self.tokens as f64);
+        histogram!("transformer_batch_sentences").record(self.sentences.len() as f64);
+        counter!("transformer_sentences_total").increment(self.sentences.len() as u64);
+        counter!("transformer_tokens_total").increment(self.tokens as u64);
+        let failed = match translated {
+            Ok(Ok(translations)) => {
+                for ((index, answers), translation) in self.answers.into_iter().zip(translations) {
+                    // The client may have gone.
+                    let _ = answers.send((index, Ok(translation)));
+                }
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the model failed".to_owned(),
+        };
+        for (index, answers) in self.answers {
+            let _ = answers.send((index, Err(failed.clone())));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What the server does, without HTTP.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtle::ConstantTimeEq;
+use tokio::sync::mpsc::UnboundedSender;
+use transformer_text::{Format, SentenceTranslation, Translated};
+
+use crate::detect::{Detected, Detector};
+use crate::error::ApiError;
+use crate::files::Files;
+use crate::pairs::{Pair, Pairs};
+use crate::queue::{Queue, QueueLimits, Refused, Request};
+
+/// The limits of requests.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Characters of all texts of a request.
+    pub characters: usize,
+    /// Texts of a request.
+    pub texts: usize,
+    /// Alternatives of a translation.
+    pub alternatives: usize,
+    /// Bytes of a body.
+    pub body: usize,
+    /// The time for a request.
+    pub time: Duration,
+    /// Limits of the queue.
+    pub queue: QueueLimits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            characters: 100_000,
+            texts: 100,
+            alternatives: 8,
+            body: 2 << 20,
+            time: Duration::from_secs(300),
+            queue: QueueLimits::default(),
+        }
+    }
+}
+
+/// The server without its interface: models, queue and limits.
+pub struct Service {
+    pub(crate) pairs: Pairs,
+    pub(crate) queue: Queue,
+    pub(crate) limits: Limits,
+    pub(crate) detector: Detector,
+    pub(crate) files: Files,
+    keys: Option<Vec<String>>,
+}
+
+impl Service {
+    /// Starts the service.
+    pub fn start(pairs: Pairs, limits: Limits) -> Self {
+        let languages = pairs.languages();
+        let detector = Detector::among(languages.keys().copied());
+        Self {
+            queue: Queue::start(limits.queue),
+            detector,
+            pairs,
+            limits,
+            files: Files::default(),
+            keys: None,
+        }
+    }
+
+    /// Requires one of these keys in requests.
+    pub fn with_keys(self, keys: Vec<String>) -> Self {
+        Self {
+            keys: Some(keys),
+            ..self
+        }
+    }
+
+    /// Ends the service once the accepted requests are answered: new ones are refused.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Whether requests need a key.
+    pub fn needs_key(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// Checks a key, in a time that does not depend on how much of it is right.
+    pub(crate) fn check_key(&self, key: Option<&str>) -> Result<(), ApiError> {
+        let Some(keys) = &self.keys else {
+            return Ok(());
+        };
+        let Some(key) = key.filter(|key| !key.is_empty()) else {
+            let advice = "Please contact the server operator to get an API key";
+            return Err(ApiError::invalid(advice));
+        };
+        let mut is_known = subtle::Choice::from(0);
+        for known in keys {
+            is_known |= known.as_bytes().ct_eq(key.as_bytes());
+        }
+        match bool::from(is_known) {
+            true => Ok(()),
+            false => Err(ApiError::forbidden("Invalid API key")),
+        }
+    }
+
+    /// Detects the language of a text among those of the server.
+    pub(crate) fn detect(&self, text: &str) -> Vec<Detected> {
+        self.detector.detect(text)
+    }
+
+    /// The pairs to translate over.
+    pub(crate) fn path(&self, source: &str, target: &str) -> Result<Vec<Pair>, ApiError> {
+        let languages = self.pairs.languages();
+        let Some(targets) = languages.get(source) else {
+            return Err(ApiError::invalid(format!("{source} is not supported")));
+        };
+        let is_known = languages.values().any(|targets| targets.contains(target));
+        if !is_known && !languages.contains_key(target) {
+            return Err(ApiError::invalid(format!("{target} is not supported")));
+        }
+        if !targets.contains(target) {
+            let name = crate::languages::name;
+            return Err(ApiError::invalid(format!(
+                "{} ({target}) is not available as a target language from {} ({source})",
+                name(target),
+                name(source)
+            )));
+        }
+        Ok(self.pairs.path(source, target))
+    }
+
+    /// Translates a text over the pairs. Each translated sentence of the last is sent to `sentences`, too, with its index.
+    pub(crate) async fn translate(
+        self: &Arc<Self>,
+        text: String,
+        format: Format,
+        path: &[Pair],
+        alternatives: usize,
+        sentences: Option<UnboundedSender<(usize, SentenceTranslation)>>,
+    ) -> Result<Translated, ApiError> {
+        let mut text = text;
+        for (step, pair) in path.iter().enumerate() {
+            let is_last = step + 1 == path.len();
+            let n_best = if is_last { alternatives + 1 } else { 1 };
+            let sentences = sentences.as_ref().filter(|_| is_last);
+            let translated = self
+                .translate_over(text, format, pair, n_best, sentences)
+                .await?;
+            if is_last {
+                return Ok(translated);
+            }
+            text = translated.text;
+        }
+        Err(ApiError::failed("no model"))
+    }
+
+    async fn translate_over(
+        self: &Arc<Self>,
+        text: String,
+        format: Format,
+        pair: &Pair,
+        n_best: usize,
+        sentences: Option<&UnboundedSender<(usize, SentenceTranslation)>>,
+    ) -> Result<Translated, ApiError> {
+        let service = self.clone();
+        let of_pair = pair.clone();
+        let prepared = tokio::task::spawn_blocking(move || {
+            let model = service.pairs.model(&of_pair)?;
+            let prepared = model.prepare(&text, format);
+            let sentences = prepared.sentences().iter();
+            let sentences = sentences.map(|sentence| (model.tokens(sentence), sentence.clone()));
+            let sentences = sentences.collect();
+            Ok::<_, String>((model, prepared, sentences))
+        });
+        let prepared = prepared
+            .await
+            .map_err(|_| ApiError::failed("the text cannot be read"))?;
+        let (model, prepared, of_request) = prepared.map_err(ApiError::failed)?;
+        let count = prepared.sentences().len();
+        let request = Request {
+            model,
+            sentences: of_request,
+            n_best,
+        };
+        let mut answers = self
+            .queue
+            .submit(request)
+            .map_err(|refused| match refused {
+                Refused::Full => ApiError::busy(),
+                Refused::Closing => ApiError::ending(),
+            })?;
+        let mut found: HashMap<usize, SentenceTranslation> = HashMap::with_capacity(count);
+        while found.len() < count {
+            let Some((index, translation)) = answers.recv().await else {
+                return Err(ApiError::failed("the model has ended"));
+            };
+            let translation = translation.map_err(ApiError::failed)?;
+            if let Some(sentences) = sentences {
+                // A client that reads no more is noticed by its connection.
+                let _ = sentences.send((index, translation.clone()));
+            }
+            found.insert(index, translation);
+        }
+        let translations = (0..count)
+            .filter_map(|index| found.remove(&index))
+            .collect();
+        Ok(prepared.finish(translations))
+    }
+}

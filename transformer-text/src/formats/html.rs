@@ -1,0 +1,261 @@
+//! HTML.
+
+use html5gum::emitters::default::DefaultEmitter;
+use html5gum::{Token, Tokenizer};
+
+use crate::document::{Builder, Document, Piece, Template, push_raw, raw};
+use crate::writing::Writing;
+
+/// Elements within a line of text. All others end a passage.
+const INLINE: [&str; 40] = [
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em",
+    "font", "i", "img", "input", "ins", "kbd", "label", "mark", "math", "q", "rp", "rt", "ruby",
+    "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "svg", "time", "tt", "u",
+    "var", "wbr",
+];
+
+/// Elements without content.
+const VOID: [&str; 13] = [
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track",
+    "wbr",
+];
+
+/// Elements whose content is not translated.
+const KEPT: [&str; 13] = [
+    "code", "kbd", "math", "noscript", "pre", "samp", "script", "style", "svg", "template",
+    "textarea", "tt", "var",
+];
+
+/// Attributes that are translated.
+const TRANSLATED: [&str; 4] = ["alt", "aria-label", "placeholder", "title"];
+
+/// Reads HTML, a page or a part of one.
+pub(super) fn read(source: &str) -> Document {
+    let mut reader = Reader {
+        source,
+        at: 0,
+        builder: Builder::new(Writing::Html),
+        kept: None,
+        text: String::new(),
+    };
+    let mut emitter = DefaultEmitter::<usize>::new_with_span();
+    // The content of scripts and styles is no markup.
+    emitter.naively_switch_states(true);
+    for token in Tokenizer::new_with_emitter(source, emitter) {
+        let Ok(token) = token;
+        reader.token(token);
+    }
+    reader.end()
+}
+
+/// An element that is not translated.
+struct Kept {
+    name: String,
+    /// Elements of its name that are open, itself included.
+    depth: usize,
+    start: usize,
+    is_inline: bool,
+    /// The text in it.
+    text: String,
+}
+
+struct Reader<'a> {
+    source: &'a str,
+    /// All before it is read.
+    at: usize,
+    builder: Builder,
+    kept: Option<Kept>,
+    /// Text since `at`, without character references.
+    text: String,
+}
+
+impl Reader<'_> {
+    fn token(&mut self, token: Token<usize>) {
+        match token {
+            Token::String(text) => self.text += &String::from_utf8_lossy(&text.value),
+            Token::Error(_) => {}
+            Token::StartTag(tag) => {
+                let range = self.until(tag.span.start, tag.span.end);
+                let name = String::from_utf8_lossy(&tag.name).into_owned();
+                let attribute = |name: &str| {
+                    let value = tag.attributes.get(name.as_bytes())?;
+                    Some(String::from_utf8_lossy(&value.value).to_lowercase())
+                };
+                let is_void = VOID.contains(&&name[..]) || tag.self_closing;
+                if let Some(kept) = &mut self.kept {
+                    kept.depth += usize::from(kept.name == name && !is_void);
+                    return;
+                }
+                let no = attribute("translate").is_some_and(|value| value == "no")
+                    || attribute("class").is_some_and(|class| {
+                        class
+                            .split_ascii_whitespace()
+                            .any(|class| class == "notranslate")
+                    });
+                let is_inline = INLINE.contains(&&name[..]);
+                if (KEPT.contains(&&name[..]) || no) && !is_void {
+                    self.kept = Some(Kept {
+                        name,
+                        depth: 1,
+                        start: range.start,
+                        is_inline,
+                        text: String::new(),
+                    });
+                    return;
+                }
+                let mut values: Vec<(std::ops::Range<usize>, String)> = Vec::new();
+                for (name, value) in &tag.attributes {
+                    let name = String::from_utf8_lossy(name);
+                    if TRANSLATED.contains(&&name[..]) && !no {
+                        let text = String::from_utf8_lossy(&value.value).into_owned();
+                        values.push((self.value(value.span.start..value.span.end), text));
+                    }
+                }
+                values.sort_by_key(|(range, _)| range.start);
+                let template = self.tag(range, values);
+                match (is_inline, is_void) {
+                    (true, true) => self.builder.point(template),
+                    (true, false) => self.builder.open(&name, template),
+                    (false, _) => self.builder.skeleton_with(template),
+                }
+            }
+            Token::EndTag(tag) => {
+                let range = self.until(tag.span.start, tag.span.end);
+                let name = String::from_utf8_lossy(&tag.name).into_owned();
+                if let Some(kept) = &mut self.kept {
+                    kept.depth -= usize::from(kept.name == name);
+                    if kept.depth == 0 {
+                        self.end_kept(range.end);
+                    }
+                    return;
+                }
+                let template = raw(&self.source[range]);
+                match INLINE.contains(&&name[..]) {
+                    true if matches!(&name[..], "sub" | "sup") => {
+                        self.builder.close_in_word(&name, template)
+                    }
+                    true => self.builder.close(&name, template),
+                    false => self.builder.skeleton_with(template),
+                }
+            }
+            Token::Comment(comment) => {
+                let range = self.until(comment.span.start, comment.span.end);
+                if self.kept.is_none() {
+                    self.builder.point(raw(&self.source[range]));
+                }
+            }
+            Token::Doctype(doctype) => {
+                let range = self.until(doctype.span.start, doctype.span.end);
+                if self.kept.is_none() {
+                    self.builder.skeleton(&self.source[range]);
+                }
+            }
+        }
+    }
+
+    /// Reads the text before a token, and returns the token's range.
+    fn until(&mut self, start: usize, end: usize) -> std::ops::Range<usize> {
+        let start = start.clamp(self.at, self.source.len());
+        let end = end.clamp(start, self.source.len());
+        let text = std::mem::take(&mut self.text);
+        let in_document = &self.source[self.at..start];
+        match &mut self.kept {
+            Some(kept) => kept.text += &text,
+            None => self.write(&text, in_document),
+        }
+        self.at = end;
+        start..end
+    }
+
+    /// Text, in which whitespace is one space.
+    fn write(&mut self, text: &str, in_document: &str) {
+        // The parts of both between whitespace: character references are never spaces of the source.
+        let is_space = |letter: char| matches!(letter, ' ' | '\t' | '\n' | '\r' | '\u{c}');
+        let words = |text: &str| text.split(is_space).filter(|word| !word.is_empty()).count();
+        if words(text) != words(in_document) {
+            // A reference that is a space, such as `&#32;`.
+            return self.builder.text(text, in_document);
+        }
+        let mut words = text.split(is_space).filter(|word| !word.is_empty());
+        let mut rest = in_document;
+        while !rest.is_empty() {
+            let space = rest.len() - rest.trim_start_matches(is_space).len();
+            let (spaces, after) = rest.split_at(space);
+            match spaces {
+                "" => {}
+                spaces if spaces.contains(['\n', '\r']) => self.builder.line_break(spaces),
+                spaces => self.builder.text(" ", spaces),
+            }
+            let (word, after) = after.split_at(after.find(is_space).unwrap_or(after.len()));
+            if !word.is_empty() {
+                self.builder.text(words.next().unwrap_or_default(), word);
+            }
+            rest = after;
+        }
+    }
+
+    /// A start tag, with passages for the values of attributes.
+    fn tag(
+        &mut self,
+        range: std::ops::Range<usize>,
+        values: Vec<(std::ops::Range<usize>, String)>,
+    ) -> Template {
+        let mut template = Template::new();
+        let mut at = range.start;
+        for (value, text) in values {
+            let is_in = at <= value.start && value.end <= range.end && value.start < value.end;
+            if !is_in || !crate::document::has_letters(&text) {
+                continue;
+            }
+            let quote = self.source[..value.start].chars().next_back();
+            let writing = Writing::Attribute(quote.filter(|quote| matches!(quote, '"' | '\'')));
+            push_raw(&mut template, &self.source[at..value.start]);
+            let in_document = &self.source[value.clone()];
+            let passage: Piece = self.builder.passage_of(&text, in_document, writing);
+            template.push(passage);
+            at = value.end;
+        }
+        push_raw(&mut template, &self.source[at..range.end]);
+        template
+    }
+
+    /// The value in an attribute, without its quotation marks.
+    fn value(&self, attribute: std::ops::Range<usize>) -> std::ops::Range<usize> {
+        let text = self.source.get(attribute.clone()).unwrap_or_default();
+        let Some((_, value)) = text.split_once('=') else {
+            return 0..0;
+        };
+        let value = value.trim_start();
+        let start = attribute.end - value.len();
+        match value.chars().next() {
+            Some(quote @ ('"' | '\'')) => {
+                let inside = &value[1..];
+                start + 1..start + 1 + inside.find(quote).unwrap_or(inside.len())
+            }
+            _ => start..attribute.end,
+        }
+    }
+
+    /// The end of an element that is not translated.
+    fn end_kept(&mut self, end: usize) {
+        let Some(kept) = self.kept.take() else {
+            return;
+        };
+        let in_document = &self.source[kept.start..end];
+        match kept.is_inline {
+            // A picture, or a formula.
+            true if matches!(&kept.name[..], "svg" | "math") => {
+                self.builder.point(raw(in_document))
+            }
+            true => self.builder.fixed(&kept.text, raw(in_document)),
+            false => self.builder.skeleton(in_document),
+        }
+    }
+
+    fn end(mut self) -> Document {
+        let end = self.source.len();
+        self.until(end, end);
+        self.end_kept(end);
+        self.builder.end()
+    }
+}

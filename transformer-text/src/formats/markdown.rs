@@ -1,0 +1,213 @@
+//! Markdown.
+
+use std::ops::Range;
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use crate::document::{Builder, Document, Template, push_raw, raw};
+use crate::writing::Writing;
+
+/// Reads Markdown: CommonMark, with tables, strikethrough, footnotes, task lists and a block of metadata.
+pub(super) fn read(source: &str) -> Document {
+    let options = Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_FOOTNOTES
+        | Options::ENABLE_TASKLISTS
+        | Options::ENABLE_YAML_STYLE_METADATA_BLOCKS
+        | Options::ENABLE_MATH;
+    let mut reader = Reader {
+        source,
+        at: 0,
+        builder: Builder::new(Writing::Markdown),
+        pending: Pending::None,
+        skipped: 0,
+        image: None,
+    };
+    for (event, range) in Parser::new_ext(source, options).into_offset_iter() {
+        reader.event(event, range);
+    }
+    reader.mark_until(source.len());
+    reader.builder.end()
+}
+
+/// What the source up to the next event belongs to.
+enum Pending {
+    /// Nothing: it is a block's markup, or the backslash before a character.
+    None,
+    /// The start of an element.
+    Open(&'static str),
+    /// A line break.
+    Break,
+}
+
+struct Reader<'a> {
+    source: &'a str,
+    /// All before it is read.
+    at: usize,
+    builder: Builder,
+    pending: Pending,
+    /// Blocks around the current event that are kept as they are.
+    skipped: usize,
+    /// The text of an image, and where it starts.
+    image: Option<(usize, String)>,
+}
+
+/// The name of an element within a line.
+fn inline(tag: &TagEnd) -> Option<&'static str> {
+    match tag {
+        TagEnd::Emphasis => Some("em"),
+        TagEnd::Strong => Some("strong"),
+        TagEnd::Strikethrough => Some("s"),
+        TagEnd::Link => Some("a"),
+        _ => None,
+    }
+}
+
+impl Reader<'_> {
+    fn event(&mut self, event: Event<'_>, range: Range<usize>) {
+        let is_kept = |tag: &TagEnd| {
+            matches!(
+                tag,
+                TagEnd::CodeBlock | TagEnd::HtmlBlock | TagEnd::MetadataBlock(_)
+            )
+        };
+        match event {
+            Event::Start(tag) if is_kept(&tag.to_end()) => {
+                self.mark_until(range.start);
+                self.builder.end_passage();
+                self.skipped += 1;
+            }
+            Event::End(tag) if is_kept(&tag) => {
+                self.skipped -= 1;
+                self.mark_until(range.end);
+            }
+            _ if self.skipped > 0 => {}
+            Event::Start(Tag::Image { .. }) if self.image.is_none() => {
+                self.mark_until(range.start);
+                self.image = Some((range.start, String::new()));
+                self.at = range.start;
+            }
+            Event::End(TagEnd::Image) => self.end_image(range),
+            _ if self.image.is_some() => {
+                if let (Event::Text(text) | Event::Code(text), Some((_, alt))) =
+                    (event, &mut self.image)
+                {
+                    *alt += &text;
+                }
+            }
+            Event::Start(tag) => {
+                self.mark_until(range.start);
+                match inline(&tag.to_end()) {
+                    Some(name) => self.pending = Pending::Open(name),
+                    None => self.builder.end_passage(),
+                }
+            }
+            Event::End(tag) => match inline(&tag) {
+                Some(name) => {
+                    self.flush(self.at);
+                    let close = raw(&self.source[self.at.min(range.end)..range.end]);
+                    self.at = self.at.max(range.end);
+                    self.builder.close(name, close);
+                }
+                None => {
+                    self.flush(self.at);
+                    self.builder.end_passage();
+                }
+            },
+            Event::Text(text) => {
+                let escape = self.mark_until(range.start);
+                let in_document = format!("{escape}{}", &self.source[range.clone()]);
+                self.builder.text(&text, &in_document);
+                self.at = range.end;
+            }
+            Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
+                self.mark_until(range.start);
+                self.builder.fixed(&text, raw(&self.source[range.clone()]));
+                self.at = range.end;
+            }
+            Event::InlineHtml(_) | Event::FootnoteReference(_) | Event::TaskListMarker(_) => {
+                self.mark_until(range.start);
+                let markup = &self.source[range.clone()];
+                let name = markup.trim_start_matches(['<', '/']);
+                let name = name
+                    .split(|letter: char| !letter.is_alphanumeric())
+                    .next()
+                    .unwrap_or_default();
+                match () {
+                    () if !markup.starts_with('<') || name.is_empty() => {
+                        self.builder.point(raw(markup))
+                    }
+                    () if markup.starts_with("</") => self.builder.close(name, raw(markup)),
+                    () => self.builder.open(name, raw(markup)),
+                }
+                self.at = range.end;
+            }
+            Event::SoftBreak | Event::HardBreak => {
+                self.mark_until(range.start);
+                self.pending = Pending::Break;
+            }
+            Event::Html(_) | Event::Rule => {
+                self.mark_until(range.start);
+                self.builder.end_passage();
+            }
+        }
+    }
+
+    /// Reads markup up to an event. Returns the backslash of an escaped character.
+    fn mark_until(&mut self, end: usize) -> String {
+        if end < self.at {
+            return String::new();
+        }
+        let markup = &self.source[self.at..end];
+        if let Pending::None = self.pending
+            && self.builder.is_in_passage()
+            && !markup.contains('\n')
+        {
+            self.at = end;
+            match markup {
+                // Between a line's text and the backslash, nothing is left out.
+                "\\" => return markup.to_owned(),
+                "" => {}
+                markup => self.builder.point(raw(markup)),
+            }
+            return String::new();
+        }
+        self.flush(end);
+        String::new()
+    }
+
+    /// Reads markup up to `end`, as what it belongs to.
+    fn flush(&mut self, end: usize) {
+        let markup = &self.source[self.at..end];
+        self.at = end;
+        match std::mem::replace(&mut self.pending, Pending::None) {
+            Pending::Open(name) => self.builder.open(name, raw(markup)),
+            Pending::Break if !markup.is_empty() => self.builder.line_break(markup),
+            Pending::None if !markup.is_empty() => self.builder.skeleton(markup),
+            Pending::Break | Pending::None => {}
+        }
+    }
+
+    /// An image, whose text is a passage of its own.
+    fn end_image(&mut self, range: Range<usize>) {
+        let Some((start, alt)) = self.image.take() else {
+            return;
+        };
+        let markup = &self.source[start..range.end];
+        let mut template = Template::new();
+        let place = markup
+            .find(&alt[..])
+            .filter(|_| crate::document::has_letters(&alt));
+        match place {
+            Some(place) => {
+                push_raw(&mut template, &markup[..place]);
+                let passage = self.builder.passage_of(&alt, &alt, Writing::Markdown);
+                template.push(passage);
+                push_raw(&mut template, &markup[place + alt.len()..]);
+            }
+            None => push_raw(&mut template, markup),
+        }
+        self.builder.point(template);
+        self.at = range.end;
+    }
+}

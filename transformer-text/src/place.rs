@@ -1,0 +1,654 @@
+//! Sets the markup of a sentence in its translation.
+//!
+//! The translation is cut into cells: words, signs, or characters of a script without spaces. By the attention of the
+//! model, each cell is aligned to a token of the sentence. An element is set around the cells that are aligned to what it
+//! covers in the sentence: around the contiguous ones of which most are. Every tag is written once, and tags are nested as
+//! they were.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use transformer_core::text::Alignment;
+
+use crate::document::{Kind, Span, Template, push_raw};
+use crate::report::Placed;
+use crate::scripts::has_no_spaces;
+use crate::sentence::{Sentence, extend};
+
+/// A translation with the markup of its sentence.
+pub(crate) struct Placement {
+    pub template: Template,
+    /// How each fixed span was set, and its text.
+    pub fixed: Vec<(String, Placed)>,
+}
+
+/// Sets the spans of a sentence in its translation. Without an alignment, they are set by their relative positions.
+pub(crate) fn place(
+    sentence: &Sentence,
+    translation: &str,
+    alignment: Option<&Alignment>,
+) -> Placement {
+    let mut placing = Placing {
+        sentence,
+        translation,
+        cells: Vec::new(),
+        places: Vec::new(),
+        parents: parents(sentence),
+    };
+    let literal = placing.literal();
+    placing.cells = cells(translation, &literal);
+    placing.align(alignment);
+    let fixed = placing.place_fixed(&literal);
+    placing.place_others();
+    Placement {
+        template: placing.written(),
+        fixed,
+    }
+}
+
+/// A part of the translation that is not divided.
+#[derive(Debug, Clone)]
+struct Cell {
+    range: Range<usize>,
+    /// The position in the sentence that it is aligned to.
+    source: Option<usize>,
+    /// Whether it has letters or digits: signs count less.
+    is_word: bool,
+    /// The fixed span that is written in its place.
+    fixed: Option<usize>,
+    /// Whether it is written as a part of the fixed span before it.
+    is_covered: bool,
+}
+
+/// Where a span is set.
+#[derive(Debug, Clone, PartialEq)]
+enum Place {
+    /// Around these cells; fixed spans in place of them.
+    Cells(Range<usize>),
+    /// Before a cell.
+    Before(usize),
+    /// After a cell.
+    After(usize),
+    /// With the span that it is in, which covers no cell; or the translation has none.
+    WithParent,
+}
+
+struct Placing<'a> {
+    sentence: &'a Sentence,
+    translation: &'a str,
+    cells: Vec<Cell>,
+    /// One per span.
+    places: Vec<Place>,
+    /// The innermost element around each span.
+    parents: Vec<Option<usize>>,
+}
+
+/// The innermost element around each span.
+fn parents(sentence: &Sentence) -> Vec<Option<usize>> {
+    let mut around: Vec<usize> = Vec::new();
+    let mut found = Vec::with_capacity(sentence.spans.len());
+    for (index, span) in sentence.spans.iter().enumerate() {
+        let is_around = |&outer: &usize| {
+            let outer = &sentence.spans[outer].range;
+            outer.start <= span.range.start && span.range.end <= outer.end
+        };
+        while around.last().is_some_and(|outer| !is_around(outer)) {
+            around.pop();
+        }
+        found.push(around.last().copied());
+        if let Kind::Element { .. } = span.kind {
+            around.push(index);
+        }
+    }
+    found
+}
+
+impl Placing<'_> {
+    /// The places of the translation where the text of a fixed span is found, in the order of the spans.
+    fn literal(&self) -> Vec<Option<Range<usize>>> {
+        let mut taken: Vec<Range<usize>> = Vec::new();
+        let spans = self.sentence.spans.iter().map(|span| {
+            let text = match &span.kind {
+                Kind::Fixed(_) => &self.sentence.text[span.range.clone()],
+                Kind::Term(term) => &term[..],
+                _ => return None,
+            };
+            if text.is_empty() {
+                return None;
+            }
+            let found = self.translation.match_indices(text);
+            let mut found = found.map(|(start, text)| start..start + text.len());
+            let free = found.find(|found| {
+                let is_free = taken
+                    .iter()
+                    .all(|taken| taken.end <= found.start || found.end <= taken.start);
+                is_free && is_whole(self.translation, found)
+            })?;
+            taken.push(free.clone());
+            Some(free)
+        });
+        spans.collect()
+    }
+
+    /// Aligns each cell to a position of the sentence.
+    fn align(&mut self, alignment: Option<&Alignment>) {
+        let Some(alignment) = alignment else {
+            let (from, to) = (self.translation.len().max(1), self.sentence.text.len());
+            for cell in &mut self.cells {
+                cell.source = Some(cell.range.start * to / from);
+            }
+            return;
+        };
+        for cell in &mut self.cells {
+            let mut weights = vec![0.0; alignment.source.len()];
+            for (token, range) in alignment.target.iter().enumerate() {
+                let both = range.start.max(cell.range.start)..range.end.min(cell.range.end);
+                for (weight, attention) in weights.iter_mut().zip(alignment.row(token)) {
+                    *weight += attention * both.len() as f32;
+                }
+            }
+            let tokens = alignment.source.iter().zip(weights);
+            let tokens = tokens.filter(|(range, weight)| !range.is_empty() && *weight > 0.0);
+            let most = tokens.max_by(|(_, one), (_, other)| one.total_cmp(other));
+            cell.source = most.map(|(range, _)| range.start);
+        }
+    }
+
+    /// Puts fixed spans in the place of cells.
+    fn place_fixed(&mut self, literal: &[Option<Range<usize>>]) -> Vec<(String, Placed)> {
+        self.places = vec![Place::WithParent; self.sentence.spans.len()];
+        let text_of = |span: &Span| match &span.kind {
+            Kind::Term(term) => term.clone(),
+            _ => self.sentence.text[span.range.clone()].to_owned(),
+        };
+        let mut placed = Vec::new();
+        let mut inserted = Vec::new();
+        let of_cells = |cells: &[Cell], range: &Range<usize>| {
+            let first = cells.partition_point(|cell| cell.range.end <= range.start);
+            first..cells.partition_point(|cell| cell.range.start < range.end)
+        };
+        // Those that are found come first, so that no other is put in their place.
+        for (index, range) in literal.iter().enumerate() {
+            if let Some(range) = range {
+                let cells = of_cells(&self.cells, range);
+                self.cover(cells, index);
+                placed.push((text_of(&self.sentence.spans[index]), Placed::Copied));
+            }
+        }
+        for (index, span) in self.sentence.spans.iter().enumerate() {
+            if literal[index].is_some() || !span.kind.is_solid() {
+                continue;
+            }
+            let free = |cell: &Cell| cell.fixed.is_none() && !cell.is_covered;
+            let longest = 3 + 2 * cells(&self.sentence.text[span.range.clone()], &[]).len();
+            let best = self.best(&span.range, &(0..self.cells.len()), free);
+            match best.filter(|best| best.len() <= longest) {
+                Some(best) => {
+                    self.cover(best, index);
+                    placed.push((text_of(span), Placed::Aligned));
+                }
+                None => {
+                    inserted.push(index);
+                    placed.push((text_of(span), Placed::Inserted));
+                }
+            }
+        }
+        for index in inserted {
+            self.places[index] = self.beside(index);
+        }
+        placed
+    }
+
+    /// Puts a fixed span in the place of cells.
+    fn cover(&mut self, cells: Range<usize>, span: usize) {
+        let source = self.sentence.spans[span].range.start;
+        for (index, cell) in self.cells[cells.clone()].iter_mut().enumerate() {
+            cell.source = Some(source);
+            cell.is_word = true;
+            cell.is_covered = index > 0;
+            cell.fixed = (index == 0).then_some(span);
+        }
+        self.places[span] = Place::Cells(cells);
+    }
+
+    /// Sets elements and points.
+    fn place_others(&mut self) {
+        let spans = &self.sentence.spans;
+        for (index, span) in spans.iter().enumerate() {
+            let Kind::Element { open, close } = &span.kind else {
+                if let Kind::Point(_) = span.kind {
+                    self.places[index] = self.beside(index);
+                }
+                continue;
+            };
+            let within = match self.parents[index].map(|parent| &self.places[parent]) {
+                None => 0..self.cells.len(),
+                Some(Place::Cells(cells)) => cells.clone(),
+                // It covers no cell, so neither does this one.
+                Some(_) => continue,
+            };
+            // The cells of the elements beside it are taken.
+            let siblings = (0..index).filter(|&other| self.parents[other] == self.parents[index]);
+            let siblings = siblings.filter_map(|other| match &self.places[other] {
+                Place::Cells(cells) if !spans[other].kind.is_solid() => Some(cells.clone()),
+                _ => None,
+            });
+            let siblings: Vec<Range<usize>> = siblings.collect();
+            let is_free = |at: usize| siblings.iter().all(|cells| !cells.contains(&at));
+            let mut best = match self.sentence.is_covered_by(span) {
+                true => Some(within.clone()).filter(|all| !all.is_empty() && siblings.is_empty()),
+                false => self.best_of(&span.range, &within, is_free),
+            };
+            // It goes on in the sentence before or after this one.
+            if let Some(best) = &mut best {
+                if open.is_none() && (within.start..best.start).all(is_free) {
+                    best.start = within.start;
+                }
+                if close.is_none() && (best.end..within.end).all(is_free) {
+                    best.end = within.end;
+                }
+            }
+            self.places[index] = match best {
+                Some(best) => Place::Cells(self.widened(best)),
+                None => self.beside(index),
+            };
+        }
+    }
+
+    /// The cells, and all of a fixed span of which they have a part.
+    fn widened(&self, mut cells: Range<usize>) -> Range<usize> {
+        while cells.start > 0 && self.cells[cells.start].is_covered {
+            cells.start -= 1;
+        }
+        while cells.end < self.cells.len() && self.cells[cells.end].is_covered {
+            cells.end += 1;
+        }
+        cells
+    }
+
+    fn best(
+        &self,
+        source: &Range<usize>,
+        within: &Range<usize>,
+        is_free: impl Fn(&Cell) -> bool,
+    ) -> Option<Range<usize>> {
+        self.best_of(source, within, |at| is_free(&self.cells[at]))
+    }
+
+    /// The contiguous cells of which the most are aligned to a part of the sentence, and the fewest are not: the subarray
+    /// of the greatest sum. `None` if none is aligned to it.
+    fn best_of(
+        &self,
+        source: &Range<usize>,
+        within: &Range<usize>,
+        is_free: impl Fn(usize) -> bool,
+    ) -> Option<Range<usize>> {
+        let mut best = (0.0, 0..0);
+        let mut sum = 0.0;
+        let mut start = within.start;
+        for at in within.clone() {
+            let cell = &self.cells[at];
+            if !is_free(at) {
+                (sum, start) = (0.0, at + 1);
+                continue;
+            }
+            let weight = if cell.is_word { 1.0 } else { 0.25 };
+            let is_aligned = cell
+                .source
+                .is_some_and(|position| source.contains(&position));
+            sum += if is_aligned { weight } else { -weight };
+            if sum <= 0.0 {
+                (sum, start) = (0.0, at + 1);
+            } else if sum > best.0 {
+                best = (sum, start..at + 1);
+            }
+        }
+        (best.0 > 0.0).then_some(best.1)
+    }
+
+    /// Where a span without cells of its own is set: after the translation of the word before it, or before the word
+    /// after it if a space precedes it, within the element that it is in.
+    fn beside(&self, index: usize) -> Place {
+        let within = match self.parents[index].map(|parent| &self.places[parent]) {
+            None => 0..self.cells.len(),
+            Some(Place::Cells(cells)) => cells.clone(),
+            Some(_) => return Place::WithParent,
+        };
+        if within.is_empty() {
+            return Place::WithParent;
+        }
+        let Range { start, end } = self.sentence.spans[index].range;
+        let text = &self.sentence.text;
+        if text[..start].trim().is_empty() {
+            return Place::Before(within.start);
+        }
+        if text[end..].trim().is_empty() {
+            return Place::After(within.end - 1);
+        }
+        // The cells aligned to the nearest positions on both sides.
+        let position = |at: usize| self.cells[at].source;
+        let of_word_before = within
+            .clone()
+            .filter(|&at| position(at).is_some_and(|position| position < start))
+            .max_by_key(|&at| (position(at), at));
+        let of_word_after = within
+            .clone()
+            .filter(|&at| position(at).is_some_and(|position| position >= end))
+            .min_by_key(|&at| (position(at), at));
+        let after = of_word_before.map(Place::After);
+        let before = of_word_after.map(Place::Before);
+        let place = match text[..start].ends_with(char::is_whitespace) {
+            true => before.or(after),
+            false => after.or(before),
+        };
+        self.outside_of_fixed(place.unwrap_or(Place::After(within.end - 1)))
+    }
+
+    /// A place that is not in the middle of a fixed span.
+    fn outside_of_fixed(&self, place: Place) -> Place {
+        match place {
+            Place::Before(mut at) => {
+                while at > 0 && self.cells[at].is_covered {
+                    at -= 1;
+                }
+                Place::Before(at)
+            }
+            Place::After(mut at) => {
+                while self.cells.get(at + 1).is_some_and(|next| next.is_covered) {
+                    at += 1;
+                }
+                Place::After(at)
+            }
+            place => place,
+        }
+    }
+}
+
+/// Whether a place in a text is not a part of a longer word.
+fn is_whole(text: &str, place: &Range<usize>) -> bool {
+    let edge = |one: Option<char>, other: Option<char>| {
+        let is_word = |letter: Option<char>| {
+            letter.is_some_and(|letter| letter.is_alphanumeric() && !has_no_spaces(letter))
+        };
+        !(is_word(one) && is_word(other))
+    };
+    let inside = &text[place.clone()];
+    edge(
+        text[..place.start].chars().next_back(),
+        inside.chars().next(),
+    ) && edge(inside.chars().next_back(), text[place.end..].chars().next())
+}
+
+/// The cells of a translation. What is found literally is divided from the rest.
+fn cells(text: &str, literal: &[Option<Range<usize>>]) -> Vec<Cell> {
+    let mut edges: Vec<usize> = literal
+        .iter()
+        .flatten()
+        .flat_map(|range| [range.start, range.end])
+        .collect();
+    edges.sort_unstable();
+    let mut cells: Vec<Cell> = Vec::new();
+    let mut before: Option<char> = None;
+    for (at, letter) in text.char_indices() {
+        let end = at + letter.len_utf8();
+        let joins = before.is_some_and(|before| joins(before, letter));
+        if letter.is_whitespace() {
+            before = None;
+            continue;
+        }
+        match cells.last_mut() {
+            Some(cell) if joins && edges.binary_search(&at).is_err() => {
+                cell.range.end = end;
+                cell.is_word |= letter.is_alphanumeric();
+            }
+            _ => cells.push(Cell {
+                range: at..end,
+                source: None,
+                is_word: letter.is_alphanumeric(),
+                fixed: None,
+                is_covered: false,
+            }),
+        }
+        before = Some(letter);
+    }
+    cells
+}
+
+/// Whether two adjacent characters are of one word.
+fn joins(one: char, other: char) -> bool {
+    let is_word = |letter: char| {
+        !has_no_spaces(letter) && (letter.is_alphanumeric() || "'’-_".contains(letter))
+    };
+    is_word(one) && is_word(other) || is_mark(other)
+}
+
+/// Whether a character belongs to the one before it: an accent, a vowel sign, a joiner or a variation of an emoji.
+fn is_mark(letter: char) -> bool {
+    matches!(letter,
+        '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{591}'..='\u{5bd}' | '\u{610}'..='\u{61a}'
+        | '\u{64b}'..='\u{65f}' | '\u{900}'..='\u{903}' | '\u{93a}'..='\u{94f}' | '\u{e31}' | '\u{e34}'..='\u{e3a}'
+        | '\u{e47}'..='\u{e4e}' | '\u{200d}' | '\u{20d0}'..='\u{20ff}' | '\u{3099}' | '\u{309a}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}')
+}
+
+impl Placing<'_> {
+    /// The translation with its spans.
+    fn written(&self) -> Template {
+        let spans = &self.sentence.spans;
+        // Spans at each cell, in the order of the sentence.
+        let mut starting: Vec<Vec<usize>> = vec![Vec::new(); self.cells.len()];
+        let mut after: Vec<Vec<usize>> = vec![Vec::new(); self.cells.len()];
+        let mut ending: Vec<Vec<usize>> = vec![Vec::new(); self.cells.len()];
+        let mut children: Vec<Vec<usize>> = vec![Vec::new(); spans.len()];
+        let mut homeless = Vec::new();
+        for (index, span) in spans.iter().enumerate() {
+            match &self.places[index] {
+                _ if matches!(span.kind, Kind::Break(_)) => {}
+                Place::Cells(cells) if matches!(span.kind, Kind::Element { .. }) => {
+                    starting[cells.start].push(index);
+                    ending[cells.end - 1].push(index);
+                }
+                // Written with its cell.
+                Place::Cells(_) => {}
+                Place::Before(at) => starting[*at].push(index),
+                Place::After(at) => after[*at].push(index),
+                Place::WithParent => match self.parents[index] {
+                    Some(parent) => children[parent].push(index),
+                    None => homeless.push(index),
+                },
+            }
+        }
+        let breaks = self.breaks();
+        let mut written = Template::new();
+        let mut at = 0;
+        for (index, cell) in self.cells.iter().enumerate() {
+            if cell.is_covered {
+                at = cell.range.end;
+                self.write_ends(index, &after, &ending, &children, &mut written);
+                continue;
+            }
+            match breaks.get(&index) {
+                Some(texts) => texts.iter().for_each(|text| push_raw(&mut written, text)),
+                None => self.write(at..cell.range.start, &mut written),
+            }
+            for &span in &starting[index] {
+                match (&spans[span].kind, &self.places[span]) {
+                    (Kind::Element { open, .. }, Place::Cells(_)) => {
+                        extend(&mut written, open.as_ref().unwrap_or(&Vec::new()));
+                    }
+                    _ => {
+                        self.write_alone(span, &children, &mut written);
+                        self.space_after(span, &mut written);
+                    }
+                }
+            }
+            match cell.fixed {
+                Some(span) => self.write_solid(span, cell, &mut written),
+                None => self.write(cell.range.clone(), &mut written),
+            }
+            at = cell.range.end;
+            self.write_ends(index, &after, &ending, &children, &mut written);
+        }
+        for text in breaks.get(&self.cells.len()).into_iter().flatten() {
+            push_raw(&mut written, text);
+        }
+        for span in homeless {
+            self.write_alone(span, &children, &mut written);
+        }
+        written
+    }
+
+    /// Writes what is after a cell.
+    fn write_ends(
+        &self,
+        cell: usize,
+        after: &[Vec<usize>],
+        ending: &[Vec<usize>],
+        children: &[Vec<usize>],
+        written: &mut Template,
+    ) {
+        // An element that ends here, and what comes after it in the sentence and is not in it, in this order.
+        let mut ends: Vec<usize> = ending[cell].clone();
+        for &span in &after[cell] {
+            while let Some(&element) = ends.last()
+                && !self.is_in(span, element)
+            {
+                self.write_close(element, written);
+                ends.pop();
+            }
+            self.space_before(span, written);
+            self.write_alone(span, children, written);
+        }
+        for element in ends.into_iter().rev() {
+            self.write_close(element, written);
+        }
+    }
+
+    /// Whether a span is in an element.
+    fn is_in(&self, span: usize, element: usize) -> bool {
+        let mut parent = self.parents[span];
+        while let Some(index) = parent {
+            if index == element {
+                return true;
+            }
+            parent = self.parents[index];
+        }
+        false
+    }
+
+    fn write_close(&self, element: usize, written: &mut Template) {
+        if let Kind::Element {
+            close: Some(close), ..
+        } = &self.sentence.spans[element].kind
+        {
+            extend(written, close);
+        }
+    }
+
+    /// Writes a span that covers no cell, and those in it.
+    fn write_alone(&self, span: usize, children: &[Vec<usize>], written: &mut Template) {
+        // Spans to open, and elements to close.
+        let mut left = vec![(span, false)];
+        while let Some((span, is_end)) = left.pop() {
+            match &self.sentence.spans[span].kind {
+                Kind::Element { .. } if is_end => self.write_close(span, written),
+                Kind::Element { open, .. } => {
+                    extend(written, open.as_ref().unwrap_or(&Vec::new()));
+                    left.push((span, true));
+                    left.extend(children[span].iter().rev().map(|&child| (child, false)));
+                }
+                Kind::Fixed(template) | Kind::Point(template) => extend(written, template),
+                Kind::Term(term) => self.write_text(term, written),
+                Kind::Break(_) => {}
+            }
+        }
+    }
+
+    /// The space after an inserted fixed span, where the sentence has one.
+    fn space_after(&self, span: usize, written: &mut Template) {
+        let Range { end, .. } = self.sentence.spans[span].range;
+        let follows = self.sentence.text[end..].starts_with(char::is_whitespace);
+        if self.sentence.spans[span].kind.is_solid() && follows {
+            push_raw(written, " ");
+        }
+    }
+
+    /// The space before an inserted fixed span, where the sentence has one.
+    fn space_before(&self, span: usize, written: &mut Template) {
+        let Range { start, .. } = self.sentence.spans[span].range;
+        let precedes = self.sentence.text[..start].ends_with(char::is_whitespace);
+        if self.sentence.spans[span].kind.is_solid() && precedes {
+            push_raw(written, " ");
+        }
+    }
+
+    fn write_solid(&self, span: usize, cell: &Cell, written: &mut Template) {
+        match &self.sentence.spans[span].kind {
+            Kind::Fixed(template) => extend(written, template),
+            Kind::Term(term) => self.write_text(term, written),
+            _ => self.write(cell.range.clone(), written),
+        }
+    }
+
+    fn write(&self, range: Range<usize>, written: &mut Template) {
+        self.write_text(&self.translation[range], written);
+    }
+
+    fn write_text(&self, text: &str, written: &mut Template) {
+        push_raw(written, &self.sentence.writing.written(text));
+    }
+
+    /// The line breaks before each cell: those nearest to their relative positions in the sentence, with at least one cell
+    /// between two, if there are enough.
+    fn breaks(&self) -> BTreeMap<usize, Vec<&str>> {
+        let count = |text: &str| {
+            text.chars()
+                .filter(|letter| !letter.is_whitespace())
+                .count()
+        };
+        let breaks = self
+            .sentence
+            .spans
+            .iter()
+            .filter_map(|span| match &span.kind {
+                Kind::Break(text) => Some((count(&self.sentence.text[..span.range.start]), text)),
+                _ => None,
+            });
+        let breaks: Vec<(usize, &String)> = breaks.collect();
+        // Where a line may end, with the characters before it.
+        let mut before = 0;
+        let mut places: Vec<(usize, usize)> = Vec::new();
+        for (at, cell) in self.cells.iter().enumerate() {
+            if at > 0 && self.may_break(at) {
+                places.push((at, before));
+            }
+            before += count(&self.translation[cell.range.clone()]);
+        }
+        let scale = before as f64 / count(&self.sentence.text).max(1) as f64;
+        let mut found = BTreeMap::<usize, Vec<&str>>::new();
+        let mut next = 0;
+        for (index, (position, text)) in breaks.iter().enumerate() {
+            let left = breaks.len() - index - 1;
+            // Those that leave one for each break after this one.
+            let most = places.len().saturating_sub(left).max(next);
+            let ideal = *position as f64 * scale;
+            let distance = |(_, before): &(usize, usize)| (*before as f64 - ideal).abs();
+            let best = (next..most)
+                .min_by(|&one, &other| distance(&places[one]).total_cmp(&distance(&places[other])));
+            let at = best.map_or(self.cells.len(), |best| places[best].0);
+            next = best.map_or(next, |best| best + 1);
+            found.entry(at).or_default().push(text);
+        }
+        found
+    }
+
+    /// Whether a line may end before a cell.
+    fn may_break(&self, at: usize) -> bool {
+        let [one, other] = [&self.cells[at - 1].range, &self.cells[at].range];
+        let first = |range: &Range<usize>| self.translation[range.clone()].chars().next();
+        let is_dense = |range: &Range<usize>| {
+            first(range).is_some_and(|letter| has_no_spaces(letter) && letter.is_alphanumeric())
+        };
+        !self.cells[at].is_covered && (one.end < other.start || is_dense(one) && is_dense(other))
+    }
+}

@@ -1,0 +1,54 @@
+//! How translated text is written in a format.
+
+/// How text is written in a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writing {
+    /// As it is.
+    Plain,
+    /// `&`, `<` and `>` as entities.
+    Html,
+    /// The same, and the quotation mark around the value of an attribute; a space in a value without any.
+    Attribute(Option<char>),
+    /// With a backslash before what would be markup.
+    Markdown,
+    /// Without tabs, which end a field.
+    Field,
+    /// With the escapes of a string in a PO file.
+    Po,
+}
+
+impl Writing {
+    /// Appends a text as it is written.
+    pub fn write(self, text: &str, written: &mut String) {
+        for letter in text.chars() {
+            match (self, letter) {
+                (Self::Html | Self::Attribute(_), '&') => *written += "&amp;",
+                (Self::Html | Self::Attribute(_), '<') => *written += "&lt;",
+                (Self::Html | Self::Attribute(_), '>') => *written += "&gt;",
+                (Self::Html | Self::Attribute(_), '\u{a0}') => *written += "&nbsp;",
+                (Self::Attribute(Some('"')), '"') => *written += "&quot;",
+                (Self::Attribute(Some('\'')), '\'') => *written += "&#39;",
+                (Self::Attribute(None), ' ' | '"' | '\'' | '=' | '`' | '\t' | '\n') => {
+                    *written += &format!("&#{};", letter as u32);
+                }
+                (Self::Markdown, '*' | '`' | '[' | ']' | '<' | '\\' | '|') => {
+                    written.push('\\');
+                    written.push(letter);
+                }
+                (Self::Field, '\t') => written.push(' '),
+                (Self::Po, '"') => *written += "\\\"",
+                (Self::Po, '\\') => *written += "\\\\",
+                (Self::Po, '\n') => *written += "\\n",
+                (Self::Po, '\t') => *written += "\\t",
+                _ => written.push(letter),
+            }
+        }
+    }
+
+    /// A text as it is written.
+    pub fn written(self, text: &str) -> String {
+        let mut written = String::with_capacity(text.len());
+        self.write(text, &mut written);
+        written
+    }
+}

@@ -1,0 +1,275 @@
+//! Documents of every format, translated by a model whose translations are known.
+//!
+//! `tests/texts` has the documents and their expected translations. `UPDATE=1 cargo test -p transformer-text --test
+//! texts` writes the latter: read the difference before you commit it.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use support::{Reverser, reverser, translator};
+use transformer_text::{Format, Glossary, Note, Problem};
+
+/// Bytes that the model reads.
+const LONGEST: usize = 400;
+
+fn translated(text: &str, format: Format) -> String {
+    reverser(LONGEST).translate(text, format).unwrap().text
+}
+
+/// The document of a folder's file, if it is one.
+fn documents() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/texts");
+    let files = fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let is_expected = |path: &PathBuf| path.to_string_lossy().contains(".expected.");
+    let mut documents: Vec<PathBuf> = files.filter(|path| !is_expected(path)).collect();
+    documents.sort();
+    documents
+}
+
+#[test]
+fn documents_are_translated_as_expected() {
+    let mut differ = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let extension = document.extension().unwrap().to_string_lossy().into_owned();
+        let found = translated(&text, Format::of_file(&document));
+        let expected_file = document.with_extension(format!("expected.{extension}"));
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&expected_file, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&expected_file).unwrap_or_default();
+        if found != expected {
+            let differing = found
+                .lines()
+                .zip(expected.lines())
+                .find(|(one, other)| one != other);
+            differ.push(format!("{}: {differing:?}", document.display()));
+        }
+    }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+#[test]
+fn inline_tags_go_where_their_words_go() {
+    for (source, expected) in [
+        (
+            "<p>Where is <b>the station</b> now?</p>",
+            "<p>NOW? <b>STATION THE</b> IS wHERE</p>",
+        ),
+        ("<b>one two</b>", "<b>TWO ONE</b>"),
+        (
+            "a <a href=\"u\">b <i>c</i></a> d",
+            "D <a href=\"u\"><i>C</i> B</a> A",
+        ),
+        ("<i>a</i> b <u>c</u>", "<u>C</u> B <i>A</i>"),
+        ("one <img src=x> two", "<img src=x> TWO ONE"),
+        ("<p>1 &lt; 2 &amp; so on", "<p>ON SO &amp; 2 &lt; 1"),
+    ] {
+        assert_eq!(translated(source, Format::Html), expected, "{source}");
+    }
+}
+
+/// The parts of a text that are markup, or must be copied.
+fn skeleton(text: &str, format: Format) -> Vec<String> {
+    let markup = match format {
+        Format::Html => r"<[^>]*>",
+        Format::Srt | Format::Vtt => r"(?m)^.*-->.*$|<[^>]*>|\{\\[^}]*\}",
+        Format::Markdown => r"`[^`]*`|\]\([^)]*\)",
+        _ => r"https?://\S+[a-z]|\{\w+\}|%\d\$s",
+    };
+    let markup = regex::Regex::new(markup).unwrap();
+    let mut found: Vec<String> = markup
+        .find_iter(text)
+        .map(|found| found.as_str().to_owned())
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn nothing_of_a_documents_markup_is_lost() {
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let format = Format::of_file(&document);
+        let found = translated(&text, format);
+        let name = document.display();
+        // Attributes are translated, and a cell ends within the code.
+        if !["attribute", "pipes"]
+            .iter()
+            .any(|one| name.to_string().contains(one))
+        {
+            assert_eq!(skeleton(&found, format), skeleton(&text, format), "{name}");
+        }
+        assert_eq!(found.lines().count(), text.lines().count(), "{name}");
+    }
+}
+
+/// Texts that look like documents, mostly broken ones.
+fn any_document() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        "[a-zé日ก😀]{1,6}",
+        prop::sample::select(vec![
+            " ",
+            " ",
+            " ",
+            "\n",
+            "\r\n",
+            "\n\n",
+            "\t",
+            ". ",
+            "! ",
+            ", ",
+            "<b>",
+            "</b>",
+            "<i>",
+            "</i>",
+            "<p>",
+            "</p>",
+            "<br>",
+            "<img src=x>",
+            "<a title='x y'>",
+            "</a>",
+            "<code>",
+            "</code>",
+            "<!-- c -->",
+            "<script>",
+            "</script>",
+            "<sub>",
+            "</sub>",
+            "<",
+            ">",
+            "&amp;",
+            "&#32;",
+            "&",
+            "*",
+            "**",
+            "_",
+            "`",
+            "```\n",
+            "[",
+            "](u)",
+            "![",
+            "# ",
+            "- ",
+            "1. ",
+            "> ",
+            "| ",
+            "\\",
+            "~~",
+            "$",
+            "1\n00:00:01,000 --> 00:00:02,000\n",
+            "{\\an8}",
+            "-->",
+            "msgid \"",
+            "msgstr \"\"\n",
+            "\"",
+            "%1$s",
+            "{x}",
+            "{{y}}",
+            ":id",
+            "https://e.org/a",
+            "a@b.cd",
+            "\u{feff}",
+            "\0",
+            "\u{a0}",
+        ])
+        .prop_map(str::to_owned),
+    ];
+    prop::collection::vec(part, 0..60).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 20_000 }))]
+
+    /// Any text can be read in any format, and no tag is lost or doubled.
+    #[test]
+    fn any_text_is_translated_in_any_format(text in any_document()) {
+        let translator = reverser(60);
+        let formats = Format::NAMES.iter().map(|name| name.parse().unwrap());
+        for format in formats {
+            let translated = translator.translate(&text, format).unwrap();
+            if format == Format::Html {
+                // Attributes may change.
+                let names = |text: &str| {
+                    let tag = regex::Regex::new(r"</?(b|i|p|br|img|a|code|sub|script)\b").unwrap();
+                    let mut names: Vec<String> = tag.find_iter(text).map(|tag| tag.as_str().to_owned()).collect();
+                    names.sort();
+                    names
+                };
+                prop_assert_eq!(names(&translated.text), names(&text));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_glossary_is_obeyed() {
+    let glossary =
+        Glossary::parse("# terms\npull request\tdemande de tirage\n\nIssue\tticket\n").unwrap();
+    let translator = reverser(LONGEST).with_glossary(glossary);
+    let translated = translator
+        .translate(
+            "Close the issue, not the pull request. Issues stay.",
+            Format::Text,
+        )
+        .unwrap();
+    assert_eq!(
+        translated.text,
+        "demande de tirage THE NOT ticket, THE cLOSE STAY. iSSUES"
+    );
+    let placed = translated
+        .report
+        .notes
+        .iter()
+        .filter(|noted| matches!(&noted.note, Note::Placed { replaces: true, .. }));
+    assert_eq!(placed.count(), 2);
+    assert_eq!(Glossary::parse("one\ttwo\nthree").unwrap_err().line, 2);
+}
+
+#[test]
+fn a_loop_is_decoded_again_and_reported() {
+    let looping = translator(Reverser {
+        longest: LONGEST,
+        loops: true,
+    });
+    let translated = looping.translate("ab cd", Format::Text).unwrap();
+    let notes: Vec<&Note> = translated
+        .report
+        .notes
+        .iter()
+        .map(|noted| &noted.note)
+        .collect();
+    let problem = Problem::Loop;
+    assert!(
+        matches!(notes[0], Note::Repeated { problem: found, .. } if *found == problem),
+        "{notes:?}"
+    );
+    // What the text says again and again may be said again and again.
+    let text = "ha ha ha ha ha ha";
+    let translated = reverser(LONGEST).translate(text, Format::Text).unwrap();
+    assert_eq!(translated.text, "HA HA HA HA HA HA");
+    assert!(translated.report.notes.is_empty());
+}
+
+#[test]
+fn a_sentence_that_is_too_long_is_translated_in_parts() {
+    let text = "one two three, four five six, seven eight nine";
+    let translated = reverser(20).translate(text, Format::Text).unwrap();
+    assert_eq!(
+        translated.text,
+        "THREE, TWO ONE SIX, FIVE FOUR NINE EIGHT SEVEN"
+    );
+    let notes: Vec<&Note> = translated
+        .report
+        .notes
+        .iter()
+        .map(|noted| &noted.note)
+        .collect();
+    assert_eq!(notes, [&Note::Divided { parts: 3 }]);
+    assert_eq!(translated.report.sentences, 3);
+}

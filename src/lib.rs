@@ -85,6 +85,10 @@ struct RustProgramGuide;
 struct DocumentsGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/serving.md")]
+struct ServingGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/packed-models.md")]
 struct PackedModelsGuide;
 

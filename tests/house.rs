@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with its modules, from the ground up; the program's folder is the root.
-const CRATES: [(&str, &[&str]); 6] = [
+const CRATES: [(&str, &[&str]); 8] = [
     ("transformer-alloc", &["jemalloc", "system"]),
     (
         "transformer-cpu",
@@ -67,6 +67,40 @@ const CRATES: [(&str, &[&str]); 6] = [
             "ranks",
             "progress",
             "run",
+        ],
+    ),
+    (
+        "transformer-text",
+        &[
+            "scripts",
+            "writing",
+            "document",
+            "sentence",
+            "builder",
+            "formats",
+            "report",
+            "guard",
+            "place",
+            "protect",
+            "segment",
+            "detect",
+            "translator",
+        ],
+    ),
+    (
+        "transformer-serve",
+        &[
+            "error",
+            "languages",
+            "fields",
+            "files",
+            "detect",
+            "model",
+            "queue",
+            "pairs",
+            "service",
+            "libretranslate",
+            "deepl",
         ],
     ),
     (

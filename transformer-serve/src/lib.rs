@@ -46,7 +46,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -112,12 +112,35 @@ pub fn router(service: Arc<Service>) -> Router {
             "/spec",
             get(|| async { axum::Json(Description::openapi()) }),
         )
-        .route("/", get(|| async { Html(include_str!("page/index.html")) }))
+        .route(
+            "/",
+            get(|| async { of_page("text/html; charset=utf-8", include_str!("page/index.html")) }),
+        )
+        .route(
+            "/page.css",
+            get(|| async { of_page("text/css", include_str!("page/page.css")) }),
+        )
+        .route(
+            "/page.js",
+            get(|| async { of_page("text/javascript", include_str!("page/page.js")) }),
+        )
         .fallback(|| async { ApiError::not_found("Not found") })
         .method_not_allowed_fallback(|| async { ApiError::method() })
         .layer(middleware::from_fn_with_state(service.clone(), observe))
         .layer(DefaultBodyLimit::max(body))
         .with_state(service)
+}
+
+/// A file of the page, which asks nothing of any other server.
+fn of_page(kind: &'static str, content: &'static str) -> Response {
+    let policy = "default-src 'self'; img-src data:; frame-ancestors 'none'";
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, content).into_response()
 }
 
 /// Adds the headers with which any page may use the server, as LibreTranslate's do.

@@ -254,41 +254,33 @@ fn stream(service: Arc<Service>, request: Translate) -> Result<Response, ApiErro
         true => Vec::new(),
         false => service.path(&source, &request.target)?,
     };
-    let (sentences, received) = tokio::sync::mpsc::unbounded_channel();
+    let (sentences, mut received) = tokio::sync::mpsc::unbounded_channel();
     let (events, stream) = tokio::sync::mpsc::unbounded_channel::<Event>();
-    let forward = events.clone();
-    tokio::spawn(async move {
-        let mut received = UnboundedReceiverStream::new(received);
-        while let Some((index, sentence)) = received.next().await {
-            let sentence: transformer_text::SentenceTranslation = sentence;
-            let data = serde_json::json!({"index": index, "text": sentence.text});
-            if forward
-                .send(Event::default().event("sentence").data(data.to_string()))
-                .is_err()
-            {
-                return;
-            }
-        }
-    });
     tokio::spawn(async move {
         let alternatives = request.alternatives.unwrap_or(0);
         let translated = async {
-            match path.is_empty() {
-                true => Ok((text, Vec::new())),
-                false => {
-                    let sentences = Some(sentences);
-                    let translated =
-                        service.translate(text, request.format, &path, alternatives, sentences);
-                    translated
-                        .await
-                        .map(|translated| (translated.text, translated.alternatives))
-                }
+            if path.is_empty() {
+                return Ok((text, Vec::new()));
+            }
+            // The end of the channel ends `forwarded`.
+            let sentences = Some(sentences);
+            let translated =
+                service.translate(text, request.format, &path, alternatives, sentences);
+            let translated = translated.await?;
+            Ok((translated.text, translated.alternatives))
+        };
+        let forwarded = async {
+            while let Some((index, sentence)) = received.recv().await {
+                let data = serde_json::json!({"index": index, "text": sentence.text});
+                // A client that has gone is noticed below.
+                let _ = events.send(Event::default().event("sentence").data(data.to_string()));
             }
         };
+        let both = async { tokio::join!(translated, forwarded).0 };
         // A client that has gone drops the request.
         let translated = tokio::select! {
             () = events.closed() => return,
-            translated = tokio::time::timeout(service.limits.time, translated) => translated,
+            translated = tokio::time::timeout(service.limits.time, both) => translated,
         };
         let event = match translated.unwrap_or_else(|_| Err(ApiError::timeout())) {
             Ok((text, alternatives)) => {
@@ -444,11 +436,10 @@ pub(crate) async fn translate_file(
         .files
         .keep(&extension, translated.text)
         .map_err(ApiError::failed)?;
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .unwrap_or("localhost");
-    let url = format!("http://{host}/download_file/{kept}");
+    let of = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = of("host").unwrap_or("localhost");
+    let scheme = of("x-forwarded-proto").filter(|&scheme| scheme == "https");
+    let url = format!("{}://{host}/download_file/{kept}", scheme.unwrap_or("http"));
     Ok(Json(serde_json::json!({"translatedFileUrl": url})))
 }
 

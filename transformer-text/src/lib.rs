@@ -18,9 +18,9 @@
 // On docs.rs, which has a nightly compiler, each item names the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod builder;
 mod detect;
 mod document;
-mod error;
 mod formats;
 mod guard;
 mod place;
@@ -33,9 +33,8 @@ mod translator;
 mod writing;
 
 pub use detect::{Guess, LanguageDetector};
-pub use error::{GlossaryError, UnknownFormat};
-pub use formats::Format;
-pub use protect::Glossary;
+pub use formats::{Format, UnknownFormat};
+pub use protect::{Glossary, GlossaryError};
 pub use report::{Note, Noted, Problem, Report, Translated};
 pub use sentence::Sentence;
 pub use translator::{Prepared, SentenceTranslation, TextTranslator};

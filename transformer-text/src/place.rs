@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use transformer_core::text::Alignment;
 
-use crate::document::{Kind, Span, Template, push_raw};
+use crate::document::{Kind, Span, Template, extend, push_raw};
 use crate::report::Placed;
 use crate::scripts::has_no_spaces;
-use crate::sentence::{Sentence, extend};
+use crate::sentence::Sentence;
 
 /// A translation with the markup of its sentence.
 pub(crate) struct Placement {

@@ -7,7 +7,6 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::document::{Kind, Passage, Span, raw};
-use crate::error::GlossaryError;
 
 /// Placeholders and addresses. What may precede one is checked by [`may_begin`].
 static KEPT: LazyLock<Regex> = LazyLock::new(|| {
@@ -64,6 +63,14 @@ fn without_punctuation(address: &str) -> &str {
         true => &trimmed[..trimmed.len() - 1],
         false => trimmed,
     }
+}
+
+/// A line of a glossary without a term and its translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: a term and its translation must be separated by a tab")]
+pub struct GlossaryError {
+    /// The line, from 1.
+    pub line: usize,
 }
 
 /// Terms and their prescribed translations.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::document::{Kind, Passage, Span, Template, has_letters, push_raw};
+use crate::document::{Kind, Passage, Span, Template, extend, has_letters, push_raw};
 use crate::writing::Writing;
 
 /// A sentence of a document, or a part of a long one.
@@ -103,16 +103,6 @@ impl Sentence {
     fn write(&self, range: Range<usize>, written: &mut Template) {
         if range.start < range.end {
             push_raw(written, &self.writing.written(&self.text[range]));
-        }
-    }
-}
-
-/// Appends a template to another.
-pub(crate) fn extend(written: &mut Template, template: &Template) {
-    for piece in template {
-        match piece {
-            crate::document::Piece::Raw(text) => push_raw(written, text),
-            piece => written.push(piece.clone()),
         }
     }
 }

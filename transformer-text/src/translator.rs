@@ -92,11 +92,11 @@ impl Prepared {
     /// The document with these templates for the sentences.
     fn written<'a>(&self, templates: impl Iterator<Item = &'a Template>) -> String {
         let mut of_passages: Vec<Vec<(&Sentence, Template)>> = Vec::new();
-        of_passages.resize_with(self.document.passages().len(), Vec::new);
+        of_passages.resize_with(self.document.passages.len(), Vec::new);
         for (sentence, template) in self.sentences.iter().zip(templates) {
             of_passages[sentence.passage].push((sentence, template.clone()));
         }
-        let passages = self.document.passages().iter().zip(&of_passages);
+        let passages = self.document.passages.iter().zip(&of_passages);
         let templates = passages.map(|(passage, sentences)| {
             let is_translated = sentences
                 .iter()
@@ -171,7 +171,7 @@ impl<M: NextToken> TextTranslator<M> {
     pub fn prepare(&self, text: &str, format: Format) -> Prepared {
         let mut document = format.read(text);
         let mut unknown = BTreeMap::new();
-        for passage in document.passages_mut() {
+        for passage in &mut document.passages {
             let of_programs = kept(&passage.text, !format.has_tags());
             let of_programs: Vec<_> = of_programs
                 .into_iter()
@@ -195,7 +195,7 @@ impl<M: NextToken> TextTranslator<M> {
             notes: Vec::new(),
             document,
         };
-        for (index, passage) in prepared.document.passages().iter().enumerate() {
+        for (index, passage) in prepared.document.passages.iter().enumerate() {
             let starts = sentence_starts(&passage.text, self.language.as_deref());
             for sentence in sentences(passage, index, &starts) {
                 let before = prepared.sentences.len();

@@ -9,11 +9,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use support::{Reverser, reverser, translator};
-use transformer_text::{Format, Glossary, Note, Problem};
+use support::{Reverser, translator};
+use transformer_text::{Format, Glossary, Note, Problem, TextTranslator};
 
 /// Bytes that the model reads.
 const LONGEST: usize = 400;
+
+fn reverser(longest: usize) -> TextTranslator<Reverser> {
+    let model = Reverser {
+        longest,
+        ..Reverser::default()
+    };
+    TextTranslator::new(translator(model))
+}
 
 fn translated(text: &str, format: Format) -> String {
     reverser(LONGEST).translate(text, format).unwrap().text
@@ -233,10 +241,10 @@ fn a_glossary_is_obeyed() {
 
 #[test]
 fn a_loop_is_decoded_again_and_reported() {
-    let looping = translator(Reverser {
-        longest: LONGEST,
+    let looping = TextTranslator::new(translator(Reverser {
         loops: true,
-    });
+        ..Reverser::default()
+    }));
     let translated = looping.translate("ab cd", Format::Text).unwrap();
     let notes: Vec<&Note> = translated
         .report

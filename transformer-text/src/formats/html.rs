@@ -3,7 +3,8 @@
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{Token, Tokenizer};
 
-use crate::document::{Builder, Document, Piece, Template, push_raw, raw};
+use crate::builder::Builder;
+use crate::document::{Document, Piece, Template, push_raw, raw};
 use crate::writing::Writing;
 
 /// Elements within a line of text. All others end a passage.

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use crate::document::{Builder, Document, Template, push_raw, raw};
+use crate::builder::Builder;
+use crate::document::{Document, Template, push_raw, raw};
 use crate::writing::Writing;
 
 /// Reads Markdown: CommonMark, with tables, strikethrough, footnotes, task lists and a block of metadata.

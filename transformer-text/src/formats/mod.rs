@@ -11,7 +11,6 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::document::Document;
-use crate::error::UnknownFormat;
 
 /// The format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +106,14 @@ impl FromStr for Format {
     }
 }
 
+/// The name of a format that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown format {name:?}; the formats are {}", Format::NAMES.join(", "))]
+pub struct UnknownFormat {
+    /// The name.
+    pub name: String,
+}
+
 /// The lines of a text with their ends.
 fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split_inclusive('\n').map(|line| {
@@ -142,7 +149,7 @@ mod tests {
             for name in Format::NAMES {
                 let format: Format = name.parse().expect("a format");
                 let document = format.read(&text);
-                let untranslated = vec![None; document.passages().len()];
+                let untranslated = vec![None; document.passages.len()];
                 prop_assert_eq!(document.write(untranslated), &text[..], "{}", name);
             }
         }

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{ends_sentence, lines};
-use crate::document::{Builder, Document};
+use crate::builder::Builder;
+use crate::document::Document;
 use crate::writing::Writing;
 
 /// What precedes the text of a line: indentation, quotation marks of mail, and the marker of a list.

@@ -1,7 +1,8 @@
 //! Messages of gettext.
 
 use super::lines;
-use crate::document::{Builder, Document, Piece, Template, has_letters};
+use crate::builder::Builder;
+use crate::document::{Document, Piece, Template, has_letters};
 use crate::writing::Writing;
 
 /// A line with a string.

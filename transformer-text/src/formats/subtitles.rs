@@ -1,7 +1,8 @@
 //! Subtitles: SubRip and WebVTT.
 
 use super::{ends_sentence, lines};
-use crate::document::{Builder, Document, raw};
+use crate::builder::Builder;
+use crate::document::{Document, raw};
 use crate::writing::Writing;
 
 /// A sentence of this many bytes is not continued in the next cue: automatic captions have no punctuation at all.

@@ -1,7 +1,8 @@
 //! Lines of fields.
 
 use super::lines;
-use crate::document::{Builder, Document};
+use crate::builder::Builder;
+use crate::document::Document;
 use crate::writing::Writing;
 
 /// Reads a text, of which one field of each line is translated.

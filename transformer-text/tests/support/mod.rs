@@ -4,6 +4,9 @@
 //! place of everything is known. Each letter attends to the letter that it comes from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use transformer_core::decoding::{
     MaxLength, Next, NextToken, RequestProblem, SpecialTokens, Threads, Vocabulary,
@@ -11,7 +14,6 @@ use transformer_core::decoding::{
 use transformer_core::nn::AttentionWeights;
 use transformer_core::text::Tokenizer;
 use transformer_core::{DecodeOptions, Translator};
-use transformer_text::TextTranslator;
 
 /// Tokens before those of the 256 bytes.
 const SPECIAL: u32 = 4;
@@ -24,6 +26,21 @@ pub struct Reverser {
     pub longest: usize,
     /// Whether it repeats a translation without end.
     pub loops: bool,
+    /// The time that a batch takes.
+    pub delay: Duration,
+    /// Batches so far.
+    pub batches: Arc<AtomicUsize>,
+}
+
+impl Default for Reverser {
+    fn default() -> Self {
+        Self {
+            longest: 400,
+            loops: false,
+            delay: Duration::ZERO,
+            batches: Arc::default(),
+        }
+    }
 }
 
 /// What becomes of a source: tokens, and where each comes from.
@@ -105,6 +122,8 @@ impl NextToken for Reverser {
     }
 
     fn start(&self, sources: &[&[u32]], _: Threads) -> State {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(self.delay);
         State {
             targets: sources.iter().map(|source| Self::target(source)).collect(),
             read: 0,
@@ -139,16 +158,8 @@ impl NextToken for Reverser {
     }
 }
 
-/// A translator of texts by this model.
-pub fn reverser(longest: usize) -> TextTranslator<Reverser> {
-    translator(Reverser {
-        longest,
-        loops: false,
-    })
-}
-
-/// A translator of texts by this model. Its tokens are bytes.
-pub fn translator(model: Reverser) -> TextTranslator<Reverser> {
+/// A translator of sentences by this model. Its tokens are bytes.
+pub fn translator(model: Reverser) -> Translator<Reverser> {
     // The characters that stand for bytes in a byte-level vocabulary.
     let mut vocabulary: BTreeMap<String, u32> = ["<pad>", "<bos>", "<eos>", "<unk>"]
         .into_iter()
@@ -189,7 +200,7 @@ pub fn translator(model: Reverser) -> TextTranslator<Reverser> {
         ..DecodeOptions::greedy()
     };
     let translator = Translator::new(model, tokenizer).expect("a translator");
-    TextTranslator::new(translator.with_options(options).expect("options"))
+    translator.with_options(options).expect("options")
 }
 
 /// A string in JSON.

@@ -1,0 +1,507 @@
+//! The server with a model whose translations are known: it reverses the words and swaps capital and small letters.
+
+#[path = "../../transformer-text/tests/support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use serde_json::{Value, json};
+use support::{Reverser, translator};
+use tower::ServiceExt;
+use transformer_serve::{Limits, Names, Pairs, Service, router};
+
+/// A service between German, English and French, over English.
+fn service(model: &Reverser, limits: Limits) -> Service {
+    let mut pairs = Pairs::new();
+    for (source, target) in [("en", "fr"), ("de", "en"), ("en", "de")] {
+        let model = model.clone();
+        let names = Names {
+            code: source.to_owned(),
+            ..Names::default()
+        };
+        let pair = (source.to_owned(), target.to_owned());
+        pairs.add([(pair, names)], 10, move || Ok(translator(model.clone())));
+    }
+    Service::start(pairs, limits)
+}
+
+fn server() -> Router {
+    router(Arc::new(service(&Reverser::default(), Limits::default())))
+}
+
+/// The status and the body of an answer.
+async fn ask(router: &Router, request: Request<Body>) -> (StatusCode, Value) {
+    let response = router.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    (
+        status,
+        serde_json::from_slice(&body).unwrap_or(Value::String(text)),
+    )
+}
+
+async fn post(router: &Router, path: &str, body: Value) -> (StatusCode, Value) {
+    let request = Request::post(path).header("content-type", "application/json");
+    ask(router, request.body(body.to_string().into()).unwrap()).await
+}
+
+async fn get(router: &Router, path: &str) -> (StatusCode, Value) {
+    ask(router, Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn a_text_is_translated_as_by_libretranslate() {
+    let router = server();
+    let request = json!({"q": "Where is it?", "source": "en", "target": "fr"});
+    let expected = json!({"translatedText": "IT? IS wHERE"});
+    assert_eq!(
+        post(&router, "/translate", request).await,
+        (StatusCode::OK, expected.clone())
+    );
+    // As a form, and in the query.
+    let form =
+        Request::post("/translate").header("content-type", "application/x-www-form-urlencoded");
+    let form = form
+        .body("q=Where+is+it%3F&source=en&target=fr".into())
+        .unwrap();
+    assert_eq!(ask(&router, form).await, (StatusCode::OK, expected.clone()));
+    let query = Request::post("/translate?q=Where%20is%20it%3F&source=en&target=fr");
+    assert_eq!(
+        ask(&router, query.body(Body::empty()).unwrap()).await,
+        (StatusCode::OK, expected)
+    );
+
+    // A list, each text with its own language; over English: twice reversed.
+    let texts = [
+        "Where is the nearest station, please?",
+        "Wo ist der nächste Bahnhof bitte",
+    ];
+    let request =
+        json!({"q": texts, "source": "auto", "target": "fr", "alternatives": 2, "format": "text"});
+    let (status, answer) = post(&router, "/translate", request).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(
+        answer["translatedText"],
+        json!([
+            "PLEASE? STATION, NEAREST THE IS wHERE",
+            "Wo ist der nächste Bahnhof bitte"
+        ])
+    );
+    let detected = answer["detectedLanguage"].as_array().unwrap();
+    assert_eq!(
+        [&detected[0]["language"], &detected[1]["language"]],
+        ["en", "de"]
+    );
+    assert!(detected[0]["confidence"].as_f64().unwrap() > 50.0);
+    assert_eq!(answer["alternatives"].as_array().unwrap().len(), 2);
+
+    let request = json!({"q": "<p>Where <b>is it</b>?</p>", "source": "en", "target": "fr", "format": "html"});
+    let (_, answer) = post(&router, "/translate", request).await;
+    assert_eq!(
+        answer,
+        json!({"translatedText": "<p><b>IT? IS</b> wHERE</p>"})
+    );
+    // A text in the target language stays as it is, and an empty one is empty.
+    let request = json!({"q": ["Where?", ""], "source": "en", "target": "en"});
+    assert_eq!(
+        post(&router, "/translate", request).await.1,
+        json!({"translatedText": ["Where?", ""]})
+    );
+    let request = json!({"q": [], "source": "en", "target": "fr"});
+    assert_eq!(
+        post(&router, "/translate", request).await.1,
+        json!({"translatedText": []})
+    );
+}
+
+#[tokio::test]
+async fn errors_are_libretranslates() {
+    let limits = Limits {
+        characters: 30,
+        texts: 2,
+        alternatives: 3,
+        body: 2000,
+        ..Limits::default()
+    };
+    let router = router(Arc::new(service(&Reverser::default(), limits)));
+    let text = |text: &str| json!({"q": text, "source": "en", "target": "fr"});
+    for (body, status, error) in [
+        (
+            json!({"source": "en", "target": "fr"}),
+            400,
+            "Invalid request: missing q parameter",
+        ),
+        (
+            json!({"q": "a", "target": "fr"}),
+            400,
+            "Invalid request: missing source parameter",
+        ),
+        (
+            json!({"q": "a", "source": "en"}),
+            400,
+            "Invalid request: missing target parameter",
+        ),
+        (
+            json!({"q": 1, "source": "en", "target": "fr"}),
+            400,
+            "Invalid request: q must be a string or a list of strings",
+        ),
+        (
+            json!({"q": ["a", 1], "source": "en", "target": "fr"}),
+            400,
+            "Invalid request: q must be a string or a list of strings",
+        ),
+        (
+            json!({"q": "a", "source": "xx", "target": "fr"}),
+            400,
+            "xx is not supported",
+        ),
+        (
+            json!({"q": "a", "source": "en", "target": "xx"}),
+            400,
+            "xx is not supported",
+        ),
+        (
+            json!({"q": "a", "source": "fr", "target": "en"}),
+            400,
+            "fr is not supported",
+        ),
+        (
+            json!({"q": "a", "source": "en", "target": "fr", "format": "docx"}),
+            400,
+            "docx format is not supported",
+        ),
+        (
+            text(&"é".repeat(31)),
+            400,
+            "Invalid request: request (31) exceeds text limit (30)",
+        ),
+        (
+            json!({"q": ["a", "b", "c"], "source": "en", "target": "fr"}),
+            400,
+            "Invalid request: request (3) exceeds list limit (2)",
+        ),
+        (
+            json!({"q": "a", "source": "en", "target": "fr", "alternatives": 10000}),
+            400,
+            "Invalid request: request (10000) exceeds alternatives limit (3)",
+        ),
+        (
+            json!({"q": "a", "source": "en", "target": "fr", "alternatives": -1}),
+            400,
+            "Invalid request: alternatives must be a whole number",
+        ),
+        (
+            text(&"a".repeat(3000)),
+            413,
+            "Invalid request: the body is too large",
+        ),
+        (json!([1]), 400, "Invalid JSON format"),
+    ] {
+        let found = post(&router, "/translate", body.clone()).await;
+        assert_eq!(
+            found,
+            (
+                StatusCode::from_u16(status).unwrap(),
+                json!({"error": error})
+            ),
+            "{body}"
+        );
+    }
+    for body in ["{", "{\"q\": \"\u{1}", "[[[[[[["] {
+        let request = Request::post("/translate").header("content-type", "application/json");
+        let found = ask(&router, request.body(body.into()).unwrap()).await;
+        assert_eq!(
+            found,
+            (
+                StatusCode::BAD_REQUEST,
+                json!({"error": "Invalid JSON format"})
+            )
+        );
+    }
+    assert_eq!(
+        get(&router, "/nowhere").await,
+        (StatusCode::NOT_FOUND, json!({"error": "Not found"}))
+    );
+    assert_eq!(
+        get(&router, "/translate").await,
+        (
+            StatusCode::METHOD_NOT_ALLOWED,
+            json!({"error": "Method not allowed"})
+        )
+    );
+}
+
+#[tokio::test]
+async fn keys_are_required_where_there_are_some() {
+    let service = service(&Reverser::default(), Limits::default())
+        .with_keys(vec!["one".into(), "two".into()]);
+    let router = router(Arc::new(service));
+    let with = |key: Value| json!({"q": "a b", "source": "en", "target": "fr", "api_key": key});
+    let error = json!({"error": "Please contact the server operator to get an API key"});
+    assert_eq!(
+        post(&router, "/translate", with(Value::Null)).await,
+        (StatusCode::BAD_REQUEST, error)
+    );
+    let error = json!({"error": "Invalid API key"});
+    assert_eq!(
+        post(&router, "/translate", with("three".into())).await,
+        (StatusCode::FORBIDDEN, error.clone())
+    );
+    assert_eq!(
+        post(&router, "/detect", json!({"q": "a", "api_key": "on"})).await,
+        (StatusCode::FORBIDDEN, error)
+    );
+    assert_eq!(
+        post(&router, "/translate", with("two".into())).await.0,
+        StatusCode::OK
+    );
+    assert_eq!(
+        get(&router, "/frontend/settings").await.1["keyRequired"],
+        true
+    );
+
+    // DeepL's clients send it in a header.
+    let request = |key: &str| {
+        let request = Request::post("/v2/translate").header("content-type", "application/json");
+        let request = request.header("authorization", format!("DeepL-Auth-Key {key}"));
+        request
+            .body(
+                json!({"text": ["a b"], "target_lang": "FR", "source_lang": "EN"})
+                    .to_string()
+                    .into(),
+            )
+            .unwrap()
+    };
+    assert_eq!(ask(&router, request("no")).await.0, StatusCode::FORBIDDEN);
+    let expected = json!({"translations": [{"detected_source_language": "EN", "text": "B A"}]});
+    assert_eq!(
+        ask(&router, request("one")).await,
+        (StatusCode::OK, expected)
+    );
+}
+
+#[tokio::test]
+async fn the_server_describes_itself() {
+    let router = server();
+    let (_, languages) = get(&router, "/languages").await;
+    assert_eq!(
+        languages,
+        json!([
+            {"code": "de", "name": "German", "targets": ["en", "fr"]},
+            {"code": "en", "name": "English", "targets": ["de", "fr"]},
+            {"code": "fr", "name": "French", "targets": []},
+        ])
+    );
+    assert_eq!(
+        get(&router, "/health").await,
+        (StatusCode::OK, json!({"status": "ok"}))
+    );
+    let (_, found) = post(
+        &router,
+        "/detect",
+        json!({"q": "Guten Tag, wie geht es Ihnen?"}),
+    )
+    .await;
+    assert_eq!(found[0]["language"], "de");
+    let (_, spec) = get(&router, "/spec").await;
+    assert!(spec["openapi"].as_str().unwrap().starts_with("3."));
+    assert!(spec["paths"]["/translate"]["post"].is_object());
+    let metrics = get(&router, "/metrics").await.1;
+    assert!(
+        metrics
+            .as_str()
+            .unwrap()
+            .contains("transformer_requests_total"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn files_are_translated_and_fetched() {
+    let router = server();
+    let part = |name: &str, value: &str| {
+        format!("--x\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    let upload = |file_name: &str| {
+        let file = format!(
+            "--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{file_name}\"\r\n\r\n# Big title\n\nTwo words\n\r\n"
+        );
+        let body = file + &part("source", "en") + &part("target", "fr") + "--x--\r\n";
+        let request = Request::post("/translate_file")
+            .header("content-type", "multipart/form-data; boundary=x");
+        request
+            .header("host", "localhost:1")
+            .body(body.into())
+            .unwrap()
+    };
+    let (status, answer) = ask(&router, upload("a.md")).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let url = answer["translatedFileUrl"].as_str().unwrap();
+    let path = url.strip_prefix("http://localhost:1").unwrap();
+    let expected = Value::String("# TITLE bIG\n\nWORDS tWO\n".into());
+    assert_eq!(get(&router, path).await, (StatusCode::OK, expected));
+    for name in ["..%2f..%2fetc%2fpasswd", "x.md", "%00"] {
+        let found = get(&router, &format!("/download_file/{name}")).await;
+        assert_eq!(
+            found,
+            (StatusCode::NOT_FOUND, json!({"error": "Invalid filename"}))
+        );
+    }
+    let (status, _) = ask(&router, upload("a.docx")).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn sentences_are_streamed() {
+    let router = server();
+    let request =
+        json!({"q": "One two. Three four.", "source": "en", "target": "fr", "stream": true});
+    let (_, events) = post(&router, "/translate", request).await;
+    let events = events.as_str().unwrap();
+    let data: Vec<Value> = events
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    assert_eq!(data.len(), 3, "{events}");
+    assert_eq!(data[2], json!({"translatedText": "TWO. oNE FOUR. tHREE"}));
+}
+
+/// Sixty-four clients share a few batches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn clients_share_batches() {
+    let model = Reverser {
+        delay: Duration::from_millis(50),
+        ..Reverser::default()
+    };
+    let router = router(Arc::new(service(&model, Limits::default())));
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..64 {
+        let router = router.clone();
+        clients.spawn(async move {
+            let request = json!({"q": format!("Client {client}"), "source": "en", "target": "fr"});
+            let found = post(&router, "/translate", request).await;
+            assert_eq!(
+                found.1,
+                json!({"translatedText": format!("{client} cLIENT")})
+            );
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    let batches = model.batches.load(Ordering::Relaxed);
+    assert!(batches <= 16, "{batches} batches for 64 clients");
+}
+
+/// A short text that comes while a document is translated is in the next batch or the one after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_short_text_does_not_wait_for_a_long_one() {
+    let model = Reverser {
+        delay: Duration::from_millis(20),
+        ..Reverser::default()
+    };
+    let mut limits = Limits::default();
+    limits.queue.batch_tokens = 200;
+    let router = router(Arc::new(service(&model, limits)));
+    let document = "A sentence of the document. ".repeat(700);
+    let long = {
+        let router = router.clone();
+        let request = json!({"q": document, "source": "en", "target": "fr"});
+        tokio::spawn(async move { post(&router, "/translate", request).await })
+    };
+    while model.batches.load(Ordering::Relaxed) < 3 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let before = model.batches.load(Ordering::Relaxed);
+    let request = json!({"q": "Short text", "source": "en", "target": "fr"});
+    assert_eq!(
+        post(&router, "/translate", request).await.1,
+        json!({"translatedText": "TEXT sHORT"})
+    );
+    let waited = model.batches.load(Ordering::Relaxed) - before;
+    assert!(waited <= 3, "{waited} batches");
+    assert!(!long.is_finished());
+    assert_eq!(long.await.unwrap().0, StatusCode::OK);
+}
+
+/// A full queue refuses at once, and sentences of clients that have gone are not translated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_full_queue_refuses_and_clients_may_go() {
+    let model = Reverser {
+        delay: Duration::from_millis(300),
+        ..Reverser::default()
+    };
+    let mut limits = Limits::default();
+    limits.queue.batch_tokens = 20;
+    limits.queue.waiting_tokens = 60;
+    let router = router(Arc::new(service(&model, limits)));
+    let send = |text: &str| {
+        let (router, text) = (router.clone(), text.to_owned());
+        tokio::spawn(async move {
+            post(
+                &router,
+                "/translate",
+                json!({"q": text, "source": "en", "target": "fr"}),
+            )
+            .await
+        })
+    };
+    let first = send("the first one");
+    while model.batches.load(Ordering::Relaxed) < 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let gone: Vec<_> = (0..3).map(|_| send("they will be gone")).collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let (status, answer) = send("one too many, far too many").await.unwrap();
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    gone.iter().for_each(|client| client.abort());
+    assert_eq!(first.await.unwrap().0, StatusCode::OK);
+    assert_eq!(send("the last one").await.unwrap().0, StatusCode::OK);
+    // The first and the last.
+    assert_eq!(model.batches.load(Ordering::Relaxed), 2);
+}
+
+/// Requests that were accepted are answered after the end has begun; no other is accepted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn accepted_requests_are_answered_at_the_end() {
+    let model = Reverser {
+        delay: Duration::from_millis(100),
+        ..Reverser::default()
+    };
+    let mut limits = Limits::default();
+    limits.queue.batch_tokens = 20;
+    let service = Arc::new(service(&model, limits));
+    let router = router(service.clone());
+    let send = |text: String| {
+        let router = router.clone();
+        tokio::spawn(async move {
+            post(
+                &router,
+                "/translate",
+                json!({"q": text, "source": "en", "target": "fr"}),
+            )
+            .await
+        })
+    };
+    let accepted: Vec<_> = (0..5)
+        .map(|index| send(format!("number {index}")))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    service.close();
+    for (index, request) in accepted.into_iter().enumerate() {
+        let expected = json!({"translatedText": format!("{index} NUMBER")});
+        assert_eq!(request.await.unwrap(), (StatusCode::OK, expected));
+    }
+    assert_eq!(
+        send("late".to_owned()).await.unwrap().0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+}

@@ -98,7 +98,7 @@ def with_clients(program):
         assert libre.detect("Where is the nearest station?")[0]["language"] == "en"
         assert {language["code"] for language in libre.languages()} == {"en", "fr"}
         say("libretranslatepy: ok")
-        deep = LibreTranslator(source="en", target="fr", base_url=running.url + "/", api_key="none", use_free_api=False)
+        deep = LibreTranslator(source="en", target="fr", custom_url=running.url + "/", api_key="none", use_free_api=False)
         assert deep.translate(SENTENCE) == expected
         assert deep.translate_batch([SENTENCE, SENTENCE]) == [expected, expected]
         say("deep-translator: ok")
@@ -207,7 +207,7 @@ def with_browser(program, pictures):
             page.select_option("#source", "en")
             page.select_option("#target", "fr")
             page.type("#text", SENTENCE)
-            page.wait_for_function("document.getElementById('translation').textContent !== ''")
+            page.wait_for_selector("#translation:not(:empty)")
             page.wait_for_selector("#result[aria-busy=false]")
             assert page.inner_text("#translation") == expected
             if pictures:

@@ -11,9 +11,21 @@ use serde_json::Value;
 use transformer_text::Format;
 use utoipa::ToSchema;
 
-use crate::error::{ApiError, ErrorBody};
+use crate::error::{ApiError, Errors};
 use crate::languages::canonical;
 use crate::service::Service;
+
+/// Texts to translate.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "describes the body, which is read by `Request`")]
+pub(crate) struct Body {
+    text: Vec<String>,
+    target_lang: String,
+    /// Without it, the language is detected.
+    source_lang: Option<String>,
+    /// `html` or `xml`, if the texts have tags.
+    tag_handling: Option<String>,
+}
 
 /// Translations.
 #[derive(Debug, Serialize, ToSchema)]
@@ -26,12 +38,15 @@ struct Translation {
     /// In capital letters.
     detected_source_language: String,
     text: String,
+    /// Characters of the source.
+    billed_characters: usize,
 }
 
 /// Translates texts.
 #[utoipa::path(
-    post, path = "/v2/translate",
-    responses((status = 200, body = Answer), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody), (status = 429, body = ErrorBody))
+    post, path = "/v2/translate", operation_id = "deepl_translate",
+    request_body = Body,
+    responses((status = 200, description = "The translations", body = Answer), Errors)
 )]
 pub(crate) async fn translate(
     State(service): State<Arc<Service>>,
@@ -67,6 +82,7 @@ pub(crate) async fn translate(
         translations.push(Translation {
             detected_source_language: source.to_uppercase(),
             text: text.clone(),
+            billed_characters: text.chars().count(),
         });
         if source == target {
             continue;

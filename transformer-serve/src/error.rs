@@ -20,6 +20,33 @@ pub struct ErrorBody {
     pub error: String,
 }
 
+/// The errors of all routes that translate, for the description of the interface.
+#[derive(utoipa::IntoResponses)]
+#[allow(dead_code, reason = "describes answers, which `ApiError` makes")]
+pub(crate) enum Errors {
+    /// A parameter is missing or wrong, or a limit is exceeded.
+    #[response(status = 400)]
+    Invalid(ErrorBody),
+    /// The key is wrong.
+    #[response(status = 403)]
+    Forbidden(ErrorBody),
+    /// The body is too large.
+    #[response(status = 413)]
+    TooLarge(ErrorBody),
+    /// Too many tokens are waiting.
+    #[response(status = 429)]
+    Busy(ErrorBody),
+    /// The model cannot be loaded, or cannot compute.
+    #[response(status = 500)]
+    Failed(ErrorBody),
+    /// The server is ending.
+    #[response(status = 503)]
+    Ending(ErrorBody),
+    /// The request took too long.
+    #[response(status = 504)]
+    Timeout(ErrorBody),
+}
+
 impl ApiError {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
         let message = message.into();

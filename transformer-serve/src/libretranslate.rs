@@ -17,7 +17,7 @@ use transformer_text::{Format, Translated};
 use utoipa::ToSchema;
 
 use crate::detect::Detected;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::{ApiError, ErrorBody, Errors};
 use crate::fields::{Fields, Texts};
 use crate::languages::{canonical, name};
 use crate::service::Service;
@@ -44,8 +44,7 @@ impl<T> OneOrList<T> {
 #[allow(dead_code, reason = "describes the body, which is read by `Fields`")]
 pub(crate) struct TranslateBody {
     /// The text, or a list of texts.
-    #[schema(value_type = Object)]
-    q: serde_json::Value,
+    q: OneOrList<String>,
     /// The source language, or `auto`.
     source: String,
     /// The target language.
@@ -60,17 +59,45 @@ pub(crate) struct TranslateBody {
     stream: Option<bool>,
 }
 
+/// A text whose language is asked for.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "describes the body, which is read by `Fields`")]
+pub(crate) struct DetectBody {
+    q: String,
+    /// The key, if the server requires one.
+    api_key: Option<String>,
+}
+
+/// A file to translate.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "describes the body, which is read part by part")]
+pub(crate) struct FileBody {
+    /// Its name says its format.
+    #[schema(value_type = String, format = Binary)]
+    file: Vec<u8>,
+    /// The source language, or `auto`.
+    source: String,
+    /// The target language.
+    target: String,
+    /// The key, if the server requires one.
+    api_key: Option<String>,
+}
+
+/// Where a translated file is.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FileAnswer {
+    translated_file_url: String,
+}
+
 /// Translations.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TranslateAnswer {
-    #[schema(value_type = Object)]
     translated_text: OneOrList<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     detected_language: Option<OneOrList<Detected>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     alternatives: Option<OneOrList<Vec<String>>>,
 }
 
@@ -151,16 +178,7 @@ fn check_characters(characters: usize, service: &Service) -> Result<(), ApiError
 #[utoipa::path(
     post, path = "/translate",
     request_body = TranslateBody,
-    responses(
-        (status = 200, body = TranslateAnswer),
-        (status = 400, body = ErrorBody),
-        (status = 403, body = ErrorBody),
-        (status = 413, body = ErrorBody),
-        (status = 429, body = ErrorBody),
-        (status = 500, body = ErrorBody),
-        (status = 503, body = ErrorBody),
-        (status = 504, body = ErrorBody),
-    )
+    responses((status = 200, description = "The translations", body = TranslateAnswer), Errors)
 )]
 pub(crate) async fn translate(
     State(service): State<Arc<Service>>,
@@ -306,7 +324,8 @@ fn stream(service: Arc<Service>, request: Translate) -> Result<Response, ApiErro
 /// Guesses the language of a text, the most likely first.
 #[utoipa::path(
     post, path = "/detect",
-    responses((status = 200, body = Vec<Detected>), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody))
+    request_body = DetectBody,
+    responses((status = 200, description = "The guess, if there is one", body = Vec<Detected>), Errors)
 )]
 pub(crate) async fn detect(
     State(service): State<Arc<Service>>,
@@ -330,7 +349,7 @@ pub(crate) struct LanguageAnswer {
 }
 
 /// Lists the languages.
-#[utoipa::path(get, path = "/languages", responses((status = 200, body = Vec<LanguageAnswer>)))]
+#[utoipa::path(get, path = "/languages", responses((status = 200, description = "The languages", body = Vec<LanguageAnswer>)))]
 pub(crate) async fn languages(State(service): State<Arc<Service>>) -> Json<Vec<LanguageAnswer>> {
     Json(language_list(&service))
 }
@@ -353,7 +372,7 @@ fn language_list(service: &Service) -> Vec<LanguageAnswer> {
 }
 
 /// Settings for a page.
-#[utoipa::path(get, path = "/frontend/settings", responses((status = 200)))]
+#[utoipa::path(get, path = "/frontend/settings", responses((status = 200, description = "The settings", body = Object)))]
 pub(crate) async fn settings(State(service): State<Arc<Service>>) -> Json<serde_json::Value> {
     let languages = service.pairs.languages();
     let first = languages.iter().next();
@@ -384,13 +403,14 @@ const EXTENSIONS: [&str; 10] = [
 /// Translates a file.
 #[utoipa::path(
     post, path = "/translate_file",
-    responses((status = 200), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody), (status = 429, body = ErrorBody))
+    request_body(content = FileBody, content_type = "multipart/form-data"),
+    responses((status = 200, description = "Where the translated file is", body = FileAnswer), Errors)
 )]
 pub(crate) async fn translate_file(
     State(service): State<Arc<Service>>,
     headers: HeaderMap,
     mut parts: Multipart,
-) -> Result<Json<serde_json::Value>, ApiError> {
+) -> Result<Json<FileAnswer>, ApiError> {
     let mut fields = BTreeMap::new();
     let mut file = None;
     let wrong = |_| ApiError::invalid("Invalid request: not a valid form");
@@ -440,14 +460,19 @@ pub(crate) async fn translate_file(
     let host = of("host").unwrap_or("localhost");
     let scheme = of("x-forwarded-proto").filter(|&scheme| scheme == "https");
     let url = format!("{}://{host}/download_file/{kept}", scheme.unwrap_or("http"));
-    Ok(Json(serde_json::json!({"translatedFileUrl": url})))
+    Ok(Json(FileAnswer {
+        translated_file_url: url,
+    }))
 }
 
 /// A translated file.
 #[utoipa::path(
     get, path = "/download_file/{name}",
-    params(("name" = String, Path)),
-    responses((status = 200), (status = 404, body = ErrorBody))
+    params(("name" = String, Path, description = "The name that `/translate_file` gave")),
+    responses(
+        (status = 200, description = "The file", body = String, content_type = "application/octet-stream"),
+        (status = 404, description = "There is no such file", body = ErrorBody),
+    )
 )]
 pub(crate) async fn download_file(
     State(service): State<Arc<Service>>,
@@ -469,7 +494,13 @@ pub(crate) async fn download_file(
 }
 
 /// Whether the server translates.
-#[utoipa::path(get, path = "/health", responses((status = 200), (status = 503, body = ErrorBody)))]
+#[utoipa::path(
+    get, path = "/health",
+    responses(
+        (status = 200, description = "The server translates", body = Object),
+        (status = 503, description = "It does not", body = ErrorBody),
+    )
+)]
 pub(crate) async fn health(
     State(service): State<Arc<Service>>,
 ) -> Result<Json<serde_json::Value>, ApiError> {

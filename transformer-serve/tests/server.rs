@@ -280,7 +280,7 @@ async fn keys_are_required_where_there_are_some() {
             .unwrap()
     };
     assert_eq!(ask(&router, request("no")).await.0, StatusCode::FORBIDDEN);
-    let expected = json!({"translations": [{"detected_source_language": "EN", "text": "B A"}]});
+    let expected = json!({"translations": [{"detected_source_language": "EN", "text": "B A", "billed_characters": 3}]});
     assert_eq!(
         ask(&router, request("one")).await,
         (StatusCode::OK, expected)

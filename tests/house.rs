@@ -95,6 +95,7 @@ const CRATES: [(&str, &[&str]); 8] = [
             "fields",
             "files",
             "detect",
+            "inside",
             "model",
             "queue",
             "pairs",

@@ -260,17 +260,22 @@ impl BackendTask for Server {
         } in self.models
         {
             let device = device.clone();
+            let of_tensors = {
+                let (path, options, device) = (path.clone(), options.clone(), device.clone());
+                move || {
+                    let load = |directory| Translator::<Transformer<B>>::of(&[directory], &device);
+                    loaded(&path, &options, load)
+                }
+            };
             match self.packing {
                 Some(precision) => pairs.add(of_model, bytes, move || {
                     let load =
                         |directory| Translator::<PackedModel>::packed_of(&[directory], precision);
                     loaded(&path, &options, load)
                 }),
-                None => pairs.add(of_model, bytes, move || {
-                    let load = |directory| Translator::<Transformer<B>>::of(&[directory], &device);
-                    loaded(&path, &options, load)
-                }),
+                None => pairs.add(of_model, bytes, of_tensors.clone()),
             }
+            pairs.show_last(of_tensors);
         }
         let flags = self.flags;
         let mut limits = Limits {

@@ -190,6 +190,19 @@ def ended_under_load(program):
         say(f"SIGTERM under load: ok, {results.count(200)} answered, {len(results) - results.count(200)} not accepted")
 
 
+def axe(page):
+    """The serious findings of axe, a checker of accessibility."""
+    script = ROOT / ".clients/axe.min.js"
+    # As a part of the program under test would: the page allows no script of others.
+    found = page.context.new_cdp_session(page).send("Runtime.evaluate", {
+        "expression": script.read_text() + ";axe.run().then((found) => JSON.stringify(found.violations))",
+        "awaitPromise": True,
+    })
+    violations = json.loads(found["result"]["value"])
+    serious = [violation for violation in violations if violation["impact"] in ("serious", "critical")]
+    return [(violation["id"], [node["html"] for node in violation["nodes"]]) for violation in serious]
+
+
 def with_browser(program, pictures):
     """The page, driven in Chromium."""
     from playwright.sync_api import sync_playwright
@@ -212,6 +225,20 @@ def with_browser(program, pictures):
             assert page.inner_text("#translation") == expected
             if pictures:
                 page.screenshot(path=pathlib.Path(pictures) / f"page-{scheme}.png")
+            page.click("#look")
+            page.wait_for_selector("#drawn:not([hidden])")
+            config = json.loads((MODEL / "config.json").read_text())
+            heads = config["decoder_layers"] * config["decoder_attention_heads"]
+            assert page.locator("#maps canvas").count() == heads
+            page.select_option("#kind", "encoder")
+            assert page.locator("#maps canvas").count() == config["encoder_layers"] * config["encoder_attention_heads"]
+            assert page.locator("#beam .chosen rect").count() > 2
+            page.focus("#target-tokens span")
+            page.hover("#maps canvas")
+            if pictures:
+                page.screenshot(path=pathlib.Path(pictures) / f"inside-{scheme}.png", full_page=True)
+            found = axe(page)
+            assert not found, found
             page.click("#swap")
             page.wait_for_selector("#result[aria-busy=false]")
             assert page.input_value("#source") == "fr"

@@ -30,6 +30,7 @@ mod detect;
 mod error;
 mod fields;
 mod files;
+mod inside;
 pub mod languages;
 mod libretranslate;
 mod model;
@@ -58,6 +59,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::cors::{Any, CorsLayer};
 use utoipa::OpenApi;
 
+pub use inside::{Inside, Node, inside};
 pub use model::Model;
 pub use pairs::{Names, Pair, Pairs};
 pub use queue::QueueLimits;
@@ -80,6 +82,7 @@ use error::ApiError;
         libretranslate::translate_file,
         libretranslate::download_file,
         libretranslate::health,
+        libretranslate::inside,
         deepl::translate,
     )
 )]
@@ -107,6 +110,7 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/download_file/{name}", get(libretranslate::download_file))
         .route("/health", get(libretranslate::health))
         .route("/v2/translate", post(deepl::translate))
+        .route("/inside", post(libretranslate::inside))
         .route("/metrics", get(prometheus))
         .route(
             "/spec",

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use crate::detect::Detected;
 use crate::error::{ApiError, ErrorBody, Errors};
 use crate::fields::{Fields, Texts};
+use crate::inside::Inside;
 use crate::languages::{canonical, name};
 use crate::service::Service;
 
@@ -508,4 +509,74 @@ pub(crate) async fn health(
         true => Ok(Json(serde_json::json!({"status": "ok"}))),
         false => Err(ApiError::ending()),
     }
+}
+
+/// A sentence to look at.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "describes the body, which is read by `Fields`")]
+pub(crate) struct InsideBody {
+    /// One sentence.
+    q: String,
+    source: String,
+    target: String,
+    /// The key, if the server requires one.
+    api_key: Option<String>,
+}
+
+/// The longest sentence that is looked at, in characters.
+const LONGEST_INSIDE: usize = 300;
+
+/// Shows the attention of every layer and head, and the beam, for one sentence. Not of LibreTranslate.
+#[utoipa::path(
+    post, path = "/inside",
+    request_body = InsideBody,
+    responses(
+        (status = 200, description = "The attention and the beam", body = Inside),
+        (status = 404, description = "The model is not shown", body = ErrorBody),
+        Errors,
+    )
+)]
+pub(crate) async fn inside(
+    State(service): State<Arc<Service>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<Inside>, ApiError> {
+    let fields = Fields::of(query.as_deref(), &headers, &body)?;
+    service.check_key(fields.text("api_key")?)?;
+    let sentence = fields.required("q")?.trim().to_owned();
+    if sentence.is_empty() {
+        return Err(ApiError::missing("q"));
+    }
+    let count = sentence.chars().count();
+    if count > LONGEST_INSIDE {
+        return Err(ApiError::invalid(format!(
+            "Invalid request: request ({count}) exceeds text limit ({LONGEST_INSIDE})"
+        )));
+    }
+    let (source, target) = (
+        canonical(fields.required("source")?),
+        canonical(fields.required("target")?),
+    );
+    let path = service.path(&source, &target)?;
+    let [pair] = &path[..] else {
+        return Err(ApiError::not_found("There is no model of this pair"));
+    };
+    let pair = pair.clone();
+    // One at a time: it computes beside the queue.
+    let permit = service
+        .looking
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| ApiError::busy())?;
+    let found = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        service.pairs.look(&pair, &sentence)
+    });
+    let found = found
+        .await
+        .map_err(|_| ApiError::failed("the model failed"))?;
+    let found =
+        found.ok_or_else(|| ApiError::not_found("The inside of this model is not shown"))?;
+    Ok(Json(found.map_err(ApiError::failed)?))
 }

@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use transformer_core::Translator;
+use transformer_core::burn::tensor::backend::Backend;
 use transformer_core::decoding::NextToken;
+use transformer_core::{Transformer, Translator};
 use transformer_text::{Glossary, TextTranslator};
 
+use crate::inside::{Inside, inside};
 use crate::model::Model;
 
 /// A source and a target language, as codes such as `en`.
@@ -15,6 +17,9 @@ pub type Pair = (String, String);
 
 /// Loads a model for its pairs.
 type Load = Box<dyn Fn() -> Result<Box<dyn Loaded>, String> + Send + Sync>;
+
+/// Looks at a model between two languages, with a sentence.
+type Look = Box<dyn Fn(&Names, &str) -> Result<Inside, String> + Send + Sync>;
 
 /// A loaded model.
 trait Loaded: Send {
@@ -48,6 +53,8 @@ pub struct Pairs {
 
 struct Entry {
     load: Load,
+    /// For models whose attention is shown.
+    look: Option<Look>,
     bytes: u64,
     state: Mutex<EntryState>,
 }
@@ -115,11 +122,42 @@ impl Pairs {
                 }))
             }),
             bytes,
+            look: None,
             state: Mutex::default(),
         });
         for (pair, names) in pairs {
             self.pairs.entry(pair).or_insert((index, names));
         }
+    }
+
+    /// Shows the inside of the model that was added last, which `load` loads in the tensors of a backend when it is first
+    /// asked for. It stays in memory beside the one that translates.
+    pub fn show_last<B: Backend>(
+        &mut self,
+        load: impl Fn() -> Result<Translator<Transformer<B>>, String> + Send + Sync + 'static,
+    ) {
+        let loaded = Mutex::new(None);
+        let look = move |names: &Names, sentence: &str| {
+            let mut loaded = lock(&loaded);
+            let translator: &Translator<Transformer<B>> = match &mut *loaded {
+                Some(translator) => translator,
+                none => none.insert(load()?),
+            };
+            let chosen = [names.source.as_deref(), names.target.as_deref()];
+            let translator = translator.clone().with_languages(chosen[0], chosen[1]);
+            let found = translator.and_then(|translator| inside(&translator, sentence));
+            found.map_err(|error| error.to_string())
+        };
+        if let Some(last) = self.models.last_mut() {
+            last.look = Some(Box::new(look));
+        }
+    }
+
+    /// Looks at the model of a pair while it translates a sentence; `None` if it is not shown.
+    pub(crate) fn look(&self, pair: &Pair, sentence: &str) -> Option<Result<Inside, String>> {
+        let (index, names) = self.pairs.get(pair)?;
+        let look = self.models[*index].look.as_ref()?;
+        Some(look(names, sentence))
     }
 
     /// The source languages, and the targets of each.

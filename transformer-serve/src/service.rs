@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use transformer_text::{Format, SentenceTranslation, Translated};
 
@@ -51,6 +52,8 @@ pub struct Service {
     pub(crate) limits: Limits,
     pub(crate) detector: Detector,
     pub(crate) files: Files,
+    /// Who looks inside a model.
+    pub(crate) looking: Arc<Semaphore>,
     keys: Option<Vec<String>>,
 }
 
@@ -65,6 +68,7 @@ impl Service {
             pairs,
             limits,
             files: Files::default(),
+            looking: Arc::new(Semaphore::new(1)),
             keys: None,
         }
     }

@@ -65,6 +65,7 @@ function showAlternatives(texts) {
 
 async function translate() {
   pending?.abort();
+  forget();
   const text = $("text").value;
   const count = [...text].length;
   $("count").textContent = settings.charLimit ? `${count} / ${settings.charLimit}` : "";
@@ -85,6 +86,7 @@ async function translate() {
     if (count <= 300) fields.alternatives = 3;
     const answer = await ask("translate", fields, mine.signal);
     show(answer.translatedText);
+    $("inside").hidden = count > 300;
     const others = (answer.alternatives ?? []).filter((other) => other !== answer.translatedText);
     showAlternatives([...new Set(others)]);
     const detected = answer.detectedLanguage;
@@ -108,7 +110,7 @@ function later() {
 }
 
 function swap() {
-  const source = $("source").value === "auto" ? $("detected").dataset.code : $("source").value;
+  const source = sourceCode();
   const target = $("target").value;
   const back = languages.find((language) => language.code === target);
   if (!source || !back?.targets.includes(source)) {
@@ -149,6 +151,137 @@ async function translateFile(file) {
   }
 }
 
+/** The source language, or the one that was detected. */
+function sourceCode() {
+  return $("source").value === "auto" ? $("detected").dataset.code : $("source").value;
+}
+
+/** Hides the drawings, which are of another sentence. */
+function forget() {
+  $("inside").hidden = true;
+  $("drawn").hidden = true;
+  $("large").hidden = true;
+}
+
+async function look() {
+  $("look").disabled = true;
+  try {
+    const inside = await ask("inside", { q: $("text").value, source: sourceCode(), target: $("target").value });
+    $("drawn").hidden = false;
+    drawTokens(inside);
+    const redraw = () => drawMaps(inside, $("kind").value);
+    $("kind").onchange = redraw;
+    redraw();
+    drawBeam(inside.beam);
+  } catch (error) {
+    problem(error.message);
+  } finally {
+    $("look").disabled = false;
+  }
+}
+
+function mean(numbers) {
+  return numbers.reduce((sum, number) => sum + number, 0) / numbers.length;
+}
+
+/** The tokens; each of the target shows what it attends to. */
+function drawTokens(inside) {
+  const span = (text) => {
+    const token = document.createElement("span");
+    token.textContent = text;
+    return token;
+  };
+  const source = inside.source.map(span);
+  $("source-tokens").replaceChildren(...source);
+  const target = inside.target.map((text, query) => {
+    const token = span(text);
+    token.tabIndex = 0;
+    const heads = inside.cross.flat();
+    const weights = inside.source.map((_, key) => mean(heads.map((map) => map[query][key])));
+    const most = Math.max(...weights);
+    const best = inside.source[weights.indexOf(most)];
+    token.setAttribute("aria-label", `${text}, mostly from ${best}`);
+    const shade = () => {
+      weights.forEach((weight, key) => {
+        source[key].style.background = `color-mix(in srgb, var(--accent) ${Math.round((70 * weight) / most)}%, transparent)`;
+      });
+    };
+    token.addEventListener("mouseenter", shade);
+    token.addEventListener("focus", shade);
+    return token;
+  });
+  $("target-tokens").replaceChildren(...target);
+}
+
+/** Draws a map of weights into a canvas. */
+function paint(canvas, map) {
+  const context = canvas.getContext("2d");
+  const [width, height] = [canvas.width / map[0].length, canvas.height / map.length];
+  context.fillStyle = "#fff";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  map.forEach((row, query) => {
+    row.forEach((weight, key) => {
+      context.fillStyle = `rgb(10 60 140 / ${weight})`;
+      context.fillRect(key * width, query * height, width, height);
+    });
+  });
+}
+
+function drawMaps(inside, kind) {
+  const layers = inside[kind].map((heads, layer) => {
+    const row = document.createElement("div");
+    row.append(`layer ${layer + 1}`);
+    heads.forEach((map, head) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("aria-label", `Attention of layer ${layer + 1}, head ${head + 1}`);
+      const canvas = document.createElement("canvas");
+      canvas.width = canvas.height = 88;
+      paint(canvas, map);
+      button.append(canvas);
+      const enlarge = () => {
+        paint($("large").querySelector("canvas"), map);
+        $("large").querySelector("figcaption").textContent = `Layer ${layer + 1}, head ${head + 1}: ${map.length} queries, ${map[0].length} keys`;
+        $("large").hidden = false;
+      };
+      button.addEventListener("mouseenter", enlarge);
+      button.addEventListener("focus", enlarge);
+      row.append(button);
+    });
+    return row;
+  });
+  $("maps").replaceChildren(...layers);
+}
+
+/** Draws the beam: a column per step, a box per hypothesis. */
+function drawBeam(steps) {
+  const [width, height, gap] = [96, 34, 26];
+  const kind = (name, attributes, text) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  const rows = Math.max(...steps.map((step) => step.length), 1);
+  const svg = kind("svg", { width: steps.length * (width + gap), height: rows * (height + 8), role: "img", "aria-label": "Hypotheses of the beam, step by step" });
+  const middle = (row) => row * (height + 8) + height / 2 + 2;
+  steps.forEach((step, column) => {
+    const left = column * (width + gap);
+    step.forEach((node, row) => {
+      const mark = node.is_chosen ? "chosen" : "";
+      if (column > 0) {
+        svg.append(kind("line", { x1: left - gap, y1: middle(node.parent), x2: left, y2: middle(row), class: mark }));
+      }
+      const box = kind("g", { class: mark });
+      box.append(kind("rect", { x: left + 1, y: middle(row) - height / 2, width: width - 2, height, rx: 4 }));
+      box.append(kind("text", { x: left + 6, y: middle(row) - 2 }, node.token.slice(0, 12)));
+      box.append(kind("text", { x: left + 6, y: middle(row) + 12, class: "score" }, node.log_prob.toFixed(2)));
+      svg.append(box);
+    });
+  });
+  $("beam").replaceChildren(svg);
+}
+
 async function start() {
   [languages, settings] = await Promise.all([
     fetch("languages").then((response) => response.json()),
@@ -175,6 +308,7 @@ $("source").addEventListener("change", () => {
 });
 $("target").addEventListener("change", translate);
 $("key").addEventListener("change", translate);
+$("look").addEventListener("click", look);
 $("swap").addEventListener("click", swap);
 $("copy").addEventListener("click", async () => {
   await navigator.clipboard.writeText($("translation").textContent);

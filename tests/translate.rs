@@ -521,3 +521,60 @@ fn a_damaged_model_directory_is_named() {
     let error = fails(&mut with_model("translate", &model));
     assert!(error.contains("model.safetensors: "), "{error}");
 }
+
+/// A document keeps its format; what is refused leaves no file.
+#[test]
+fn a_document_is_translated_and_its_markup_kept() {
+    let (folder, model) = trained();
+    let page =
+        "<p title=\"one two\">one <b>and two</b> https://example.org/a</p>\n<pre>kept</pre>\n";
+    let input = file(folder.path(), "page.html", page);
+    let out = folder.path().join("out.html");
+    let mut command = with_model("translate", &model);
+    command.arg("--document").arg(&input).arg("--out").arg(&out);
+    assert_eq!(succeeds(&mut command), "");
+    let written = fs::read_to_string(&out).unwrap();
+    for kept in [
+        "<p title=\"",
+        "<b>",
+        "</b>",
+        "https://example.org/a",
+        "\n<pre>kept</pre>\n",
+    ] {
+        assert!(written.contains(kept), "{written}");
+    }
+    // The same on standard output; from standard input, by the name of the format.
+    let mut piped = with_model("translate", &model);
+    piped.args(["--document", "-", "--format", "html"]);
+    let piped = run_on_input(&mut piped, page.as_bytes());
+    assert_eq!(stdout(&piped), written);
+
+    let translate = |arguments: &[&str]| {
+        let mut command = with_model("translate", &model);
+        command.args(arguments);
+        fails(&mut command)
+    };
+    let input = input.to_str().unwrap();
+    let error = translate(&["--document", input, "--out", input]);
+    let expected = format!("error: {input}: is an input file, and would be overwritten");
+    assert_eq!(error, expected);
+    assert_eq!(fs::read_to_string(input).unwrap(), page);
+    let broken = file(folder.path(), "broken.txt", b"one\ntwo \xff\n");
+    let broken = broken.to_str().unwrap();
+    let error = translate(&["--document", broken]);
+    assert_eq!(error, format!("error: {broken}: line 2 is not UTF-8"));
+    let error = translate(&["--document", input, "--glossary", broken]);
+    assert_eq!(error, format!("error: {broken}: line 2 is not UTF-8"));
+    let missing = folder.path().join("missing").display().to_string();
+    let error = translate(&["--document", &missing]);
+    assert!(error.starts_with(&format!("error: {missing}: ")), "{error}");
+    // Flags that do not fit.
+    for arguments in [
+        vec!["--document", input, "--format", "docx"],
+        vec!["--format", "html"],
+        vec!["--document", input, "--scores"],
+    ] {
+        let mut command = with_model("translate", &model);
+        assert_eq!(run(command.args(arguments)).status.code(), Some(2));
+    }
+}

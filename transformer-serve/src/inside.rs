@@ -126,14 +126,21 @@ struct Recorder<'a, M> {
 /// What is noted of a search.
 #[derive(Default)]
 struct Recorded {
-    /// The hypothesis of each row: its tokens, its log-probability, and its place among those of its step.
-    rows: Vec<(Vec<u32>, f64, usize)>,
+    /// The hypothesis of each row, and its place among those of its step.
+    rows: Vec<(Hypothesis, usize)>,
     /// The log-probabilities of the tokens that may follow each row: `[rows, vocab_size]`.
     next: Vec<f32>,
     /// The row that each row continues, if the search has selected rows since.
     parents: Vec<usize>,
-    /// Per step, its hypotheses: the token, the parent's place, the log-probability, and all tokens.
-    steps: Vec<Vec<(u32, usize, f64, Vec<u32>)>>,
+    /// Per step, its hypotheses, and the place of the one that each continues.
+    steps: Vec<Vec<(Hypothesis, usize)>>,
+}
+
+/// A hypothesis of the search.
+#[derive(Clone, Default)]
+struct Hypothesis {
+    tokens: Vec<u32>,
+    log_prob: f64,
 }
 
 impl<M: NextToken> NextToken for Recorder<'_, M> {
@@ -179,17 +186,15 @@ impl Recorded {
         let mut step = Vec::new();
         for (row, &token) in last.iter().enumerate() {
             let parent = parents.get(row).copied().unwrap_or(row);
-            let hypothesis = before.get(parent).cloned();
-            let (mut tokens, mut log_prob, place) = hypothesis.unwrap_or_default();
+            let (mut hypothesis, place) = before.get(parent).cloned().unwrap_or_default();
             // The start of the decoder; or a row without a hypothesis.
             if token != bos {
                 let next = self.next.get(parent * vocab_size + token as usize);
-                log_prob += next.map_or(0.0, |&next| f64::from(next));
-                tokens.push(token);
-                step.push((token, place, log_prob, tokens.clone()));
+                hypothesis.log_prob += next.map_or(0.0, |&next| f64::from(next));
+                hypothesis.tokens.push(token);
+                step.push((hypothesis.clone(), place));
             }
-            self.rows
-                .push((tokens, log_prob, step.len().saturating_sub(1)));
+            self.rows.push((hypothesis, step.len().saturating_sub(1)));
         }
         if !step.is_empty() {
             self.steps.push(step);
@@ -198,11 +203,14 @@ impl Recorded {
 
     /// The hypotheses of each step; those with which the target begins are chosen.
     fn tree(self, target: &[u32], text: impl Fn(u32) -> String) -> Vec<Vec<Node>> {
-        let node = |(token, parent, log_prob, tokens): (u32, usize, f64, Vec<u32>)| Node {
-            token: text(token),
+        let node = |(hypothesis, parent): (Hypothesis, usize)| Node {
+            token: hypothesis
+                .tokens
+                .last()
+                .map_or_else(String::new, |&token| text(token)),
             parent,
-            log_prob,
-            is_chosen: target.starts_with(&tokens),
+            log_prob: hypothesis.log_prob,
+            is_chosen: target.starts_with(&hypothesis.tokens),
         };
         let steps = self.steps.into_iter();
         steps

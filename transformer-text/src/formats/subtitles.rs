@@ -66,11 +66,10 @@ impl Cues {
         let dash = content.len() - content.trim_start_matches(['-', '–', '—', '♪', ' ']).len();
         let (dash, content) = content.split_at(dash);
         let first = content.chars().find(|letter| letter.is_alphanumeric());
-        let is_open =
-            !ends_sentence(&self.last) || self.last.ends_with("...") || self.last.ends_with('…');
-        let goes_on = is_open
+        let begins_small = first.is_some_and(char::is_lowercase);
+        let trails_off = self.last.ends_with("...") || self.last.ends_with('…');
+        let goes_on = (!ends_sentence(&self.last) || trails_off && begins_small)
             && dash.trim().is_empty()
-            && !(ends_sentence(&self.last) && !first.is_some_and(char::is_lowercase))
             && self.length < LONGEST
             && self.builder.is_in_passage();
         let between = std::mem::take(&mut self.between);

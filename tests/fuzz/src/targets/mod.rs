@@ -4,6 +4,7 @@ mod choices;
 mod command_line;
 mod corpora;
 mod directories;
+mod documents;
 mod kernels;
 mod rows;
 mod runs;
@@ -60,6 +61,14 @@ pub const ALL: &[(&str, Make)] = &[
     ("training-weights", runs::training_weights),
     ("log", runs::log),
     ("command-line", command_line::command_line),
+    ("document-text", documents::text),
+    ("document-html", documents::html),
+    ("document-markdown", documents::markdown),
+    ("document-srt", documents::srt),
+    ("document-vtt", documents::vtt),
+    ("document-tsv", documents::tsv),
+    ("document-po", documents::po),
+    ("requests", documents::requests),
     ("kernel-embedding", kernels::embedding),
     ("kernel-linear", kernels::linear),
     ("kernel-attention", kernels::attention),

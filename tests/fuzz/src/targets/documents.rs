@@ -1,0 +1,130 @@
+//! Documents in every format, and the bodies of requests, with a model that reverses words.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use tower::ServiceExt;
+use transformer_serve::{Limits, Names, Pairs, Service, router};
+use transformer_text::{Format as DocumentFormat, TextTranslator};
+
+use super::{Target, read};
+use crate::mutate::Format;
+
+#[path = "../../../../transformer-text/tests/support/mod.rs"]
+mod support;
+
+use support::{Reverser, translator};
+
+/// A target that reads a text as a document, and translates it. The seeds are the documents of transformer-text's tests.
+fn target(format: DocumentFormat) -> Target {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../transformer-text/tests/texts");
+    let files = std::fs::read_dir(folder).expect("the documents of the tests");
+    let mut files: Vec<_> = files.flatten().map(|file| file.path()).collect();
+    files.retain(|file| DocumentFormat::of_file(file) == format);
+    files.sort();
+    let translator = TextTranslator::new(translator(Reverser {
+        longest: 60,
+        ..Reverser::default()
+    }));
+    Target {
+        format: Format::Text,
+        seeds: files.iter().map(|file| read(file)).collect(),
+        run: Box::new(move |input| {
+            let Ok(text) = std::str::from_utf8(input) else {
+                return false;
+            };
+            let translated = translator.translate(text, format);
+            translated.expect("the model computes no NaN");
+            true
+        }),
+    }
+}
+
+/// Plain text.
+pub fn text(_: &Path) -> Target {
+    target(DocumentFormat::Text)
+}
+
+/// HTML.
+pub fn html(_: &Path) -> Target {
+    target(DocumentFormat::Html)
+}
+
+/// Markdown.
+pub fn markdown(_: &Path) -> Target {
+    target(DocumentFormat::Markdown)
+}
+
+/// SubRip.
+pub fn srt(_: &Path) -> Target {
+    target(DocumentFormat::Srt)
+}
+
+/// WebVTT.
+pub fn vtt(_: &Path) -> Target {
+    target(DocumentFormat::Vtt)
+}
+
+/// Fields.
+pub fn tsv(_: &Path) -> Target {
+    target(DocumentFormat::Tsv { column: 0 })
+}
+
+/// Messages of gettext.
+pub fn po(_: &Path) -> Target {
+    target(DocumentFormat::Po)
+}
+
+/// Bodies of requests to all routes that read one. None may be answered by an error of the server.
+pub fn requests(_: &Path) -> Target {
+    let mut pairs = Pairs::new();
+    let pair = ("en".to_owned(), "fr".to_owned());
+    pairs.add([(pair, Names::default())], 0, || {
+        Ok(translator(Reverser::default()))
+    });
+    let limits = Limits {
+        characters: 500,
+        ..Limits::default()
+    };
+    let router = router(Arc::new(Service::start(pairs, limits)));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    let seeds = [
+        r#"{"q": "Where is it?", "source": "en", "target": "fr", "format": "html", "alternatives": 2}"#,
+        r#"{"q": ["a <b>b</b>", "c"], "source": "auto", "target": "fr", "stream": false, "api_key": "k"}"#,
+        r#"{"text": ["a b", "c"], "source_lang": "EN", "target_lang": "FR", "tag_handling": "xml"}"#,
+        "q=Where+is%20it&source=en&target=fr&format=markdown",
+        "--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.md\"\r\n\r\n# A\n\r\n--x\r\ncontent-disposition: form-data; name=\"source\"\r\n\r\nen\r\n--x\r\ncontent-disposition: form-data; name=\"target\"\r\n\r\nfr\r\n--x--\r\n",
+    ];
+    Target {
+        format: Format::Text,
+        seeds: seeds.map(|seed| seed.as_bytes().to_vec()).into(),
+        run: Box::new(move |input| {
+            let mut is_accepted = false;
+            for (path, kind) in [
+                ("/translate", "application/json"),
+                ("/translate", "application/x-www-form-urlencoded"),
+                ("/detect", "application/json"),
+                ("/v2/translate", "application/json"),
+                ("/inside", "application/json"),
+                ("/translate_file", "multipart/form-data; boundary=x"),
+            ] {
+                let request = Request::post(path).header("content-type", kind);
+                let request = request.body(Body::from(input.to_vec())).expect("a request");
+                let (status, body) = runtime.block_on(async {
+                    let answer = router.clone().oneshot(request).await.expect("an answer");
+                    let status = answer.status();
+                    (status, to_bytes(answer.into_body(), usize::MAX).await)
+                });
+                body.expect("a whole body");
+                assert!(!status.is_server_error(), "{path}: {status}");
+                is_accepted |= status.is_success();
+            }
+            is_accepted
+        }),
+    }
+}

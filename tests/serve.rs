@@ -32,7 +32,7 @@ fn what_cannot_be_served_is_refused_in_one_line() {
         ),
         (
             vec!["--model", missing.to_str().unwrap()],
-            format!("{}: no such file or directory", missing.display()),
+            format!("{}: no such directory", missing.display()),
         ),
         (
             vec!["--model", &named, "--api-keys", empty.to_str().unwrap()],

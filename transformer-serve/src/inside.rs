@@ -55,7 +55,7 @@ pub struct Node {
 /// Looks at the translation of a sentence.
 ///
 /// # Errors
-/// When the sentence is empty or too long.
+/// When the sentence is too long.
 pub fn inside<B: Backend>(
     translator: &Translator<Transformer<B>>,
     sentence: &str,

@@ -37,6 +37,10 @@ mod model;
 mod pairs;
 mod queue;
 mod service;
+#[cfg(test)]
+#[path = "../../transformer-text/tests/support/mod.rs"]
+#[allow(dead_code, reason = "of the tests of transformer-text")]
+mod support;
 
 use std::future::Future;
 use std::io;

@@ -228,12 +228,8 @@ impl State {
 
     /// The next batch: sentence by sentence, of the least served job.
     fn take(&mut self, batch_tokens: usize) -> Option<Batch> {
-        let least = |jobs: &[Job], fits: &dyn Fn(&Job) -> bool| {
-            let jobs = jobs.iter().enumerate().filter(|(_, job)| fits(job));
-            jobs.min_by_key(|(_, job)| (job.served, job.since))
-                .map(|(index, _)| index)
-        };
-        let lead = least(&self.jobs, &|_| true)?;
+        let jobs = self.jobs.iter().enumerate();
+        let (lead, _) = jobs.min_by_key(|(_, job)| (job.served, job.since))?;
         let mut batch = Batch {
             model: self.jobs[lead].request.model.clone(),
             n_best: self.jobs[lead].request.n_best,
@@ -305,6 +301,154 @@ impl Batch {
         };
         for (index, answers) in self.answers {
             let _ = answers.send((index, Err(failed.clone())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::support::{Reverser, translator};
+    use transformer_text::{Format, TextTranslator};
+
+    /// A model whose batches take a while.
+    fn model(delay: u64) -> (Reverser, Arc<dyn Model>) {
+        let model = Reverser {
+            delay: Duration::from_millis(delay),
+            ..Reverser::default()
+        };
+        let translator = TextTranslator::new(translator(model.clone()));
+        (model, Arc::new(translator))
+    }
+
+    fn request(model: &Arc<dyn Model>, text: &str) -> Request {
+        let prepared = model.prepare(text, Format::Text);
+        let sentences = prepared.sentences().iter();
+        Request {
+            model: model.clone(),
+            sentences: sentences
+                .map(|sentence| (model.tokens(sentence), sentence.clone()))
+                .collect(),
+            n_best: 1,
+        }
+    }
+
+    fn limits(batch_tokens: usize, waiting_tokens: usize) -> QueueLimits {
+        QueueLimits {
+            batch_tokens,
+            waiting_tokens,
+        }
+    }
+
+    /// The text of the next answer.
+    fn answer(answers: &mut UnboundedReceiver<Answer>) -> String {
+        let (_, translated) = answers.blocking_recv().expect("an answer");
+        translated.expect("a translation").text
+    }
+
+    /// Waits until the thread has taken a batch, and is busy with it.
+    fn wait_for_a_batch(model: &Reverser) {
+        while model.batches.load(Ordering::Relaxed) == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn clients_share_batches() {
+        let (counted, model) = model(300);
+        let queue = Queue::start(QueueLimits::default());
+        let mut first = queue.submit(request(&model, "First client")).unwrap();
+        wait_for_a_batch(&counted);
+        let clients =
+            (0..64).map(|client| queue.submit(request(&model, &format!("Client {client}"))));
+        let clients: Vec<_> = clients.collect();
+        assert_eq!(answer(&mut first), "CLIENT fIRST");
+        for (client, answers) in clients.into_iter().enumerate() {
+            assert_eq!(answer(&mut answers.unwrap()), format!("{client} cLIENT"));
+        }
+        assert_eq!(counted.batches.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_short_text_is_in_the_next_batch() {
+        let (_, model) = model(0);
+        let mut state = State::default();
+        let push = |state: &mut State, text: &str| {
+            let request = request(&model, text);
+            let served = state.jobs.iter().map(|job| job.served).min().unwrap_or(0);
+            state.waiting += request
+                .sentences
+                .iter()
+                .map(|(tokens, _)| tokens)
+                .sum::<usize>();
+            let (answers, receiver) = unbounded_channel();
+            state.jobs.push(Job {
+                request,
+                next: 0,
+                served,
+                since: Instant::now(),
+                answers,
+            });
+            receiver
+        };
+        let _document = push(&mut state, &"A sentence of the document. ".repeat(100));
+        let batch = state.take(200).unwrap();
+        assert!(batch.sentences.len() > 3 && batch.tokens <= 200);
+        let _other = push(&mut state, &"Of another document. ".repeat(100));
+        let _short = push(&mut state, "Short text");
+        let batch = state.take(200).unwrap();
+        let texts: Vec<&str> = batch.sentences.iter().map(Sentence::text).collect();
+        assert!(texts.contains(&"Short text"), "{texts:?}");
+        // The documents take turns.
+        let of_document = texts
+            .iter()
+            .filter(|text| text.ends_with("the document."))
+            .count();
+        assert!(
+            of_document > 1 && texts.len() - of_document > 2,
+            "{texts:?}"
+        );
+        while state.take(200).is_some() {}
+        assert_eq!(state.waiting, 0);
+        assert!(state.jobs.is_empty());
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_clients_may_go() {
+        let (counted, model) = model(300);
+        let queue = Queue::start(limits(20, 60));
+        let mut first = queue.submit(request(&model, "the first one")).unwrap();
+        wait_for_a_batch(&counted);
+        let text = "they will be gone";
+        let gone: Vec<_> = (0..3)
+            .map(|_| queue.submit(request(&model, text)).unwrap())
+            .collect();
+        let refused = queue.submit(request(&model, text)).err();
+        assert_eq!(refused, Some(Refused::Full));
+        drop(gone);
+        assert_eq!(answer(&mut first), "ONE FIRST THE");
+        let mut last = queue.submit(request(&model, "the last one")).unwrap();
+        assert_eq!(answer(&mut last), "ONE LAST THE");
+        // The first and the last.
+        assert_eq!(counted.batches.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn accepted_requests_are_answered_at_the_end() {
+        let (_, model) = model(50);
+        let queue = Queue::start(limits(20, 1000));
+        let texts = (0..5).map(|index| format!("number {index}"));
+        let accepted: Vec<_> = texts
+            .map(|text| queue.submit(request(&model, &text)).unwrap())
+            .collect();
+        queue.close();
+        let late = queue.submit(request(&model, "late")).err();
+        assert_eq!(late, Some(Refused::Closing));
+        for (index, mut answers) in accepted.into_iter().enumerate() {
+            assert_eq!(answer(&mut answers), format!("{index} NUMBER"));
         }
     }
 }

@@ -39,7 +39,7 @@ const DECODING: [&str; 15] = [
 const LANGUAGES: [&str; 2] = ["--source-lang", "--target-lang"];
 
 /// The commands, each with its flags.
-fn commands() -> [(&'static str, Vec<&'static str>); 11] {
+fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
     let train = [
         "--out",
         "--resume",
@@ -71,6 +71,11 @@ fn commands() -> [(&'static str, Vec<&'static str>); 11] {
         "--prefix",
         "--scores",
         "--alignments",
+        "--document",
+        "--format",
+        "--out",
+        "--glossary",
+        "--document-lang",
         "--precision",
     ];
     let evaluate = [
@@ -91,7 +96,22 @@ fn commands() -> [(&'static str, Vec<&'static str>); 11] {
     let attention = [
         "--model", "--source", "--target", "--kind", "--layer", "--head", "--out",
     ];
-    [
+    let serve = [
+        "--model",
+        "--listen",
+        "--api-keys",
+        "--glossary",
+        "--cors",
+        "--memory",
+        "--char-limit",
+        "--batch-limit",
+        "--alternatives-limit",
+        "--time-limit",
+        "--queue-tokens",
+        "--precision",
+    ];
+    let serve = [&serve[..], &DECODING, &EVERYWHERE].concat();
+    let mut commands = vec![
         ("train", [&train[..], &LANGUAGES, &EVERYWHERE].concat()),
         (
             "translate",
@@ -119,7 +139,11 @@ fn commands() -> [(&'static str, Vec<&'static str>); 11] {
         ("quantize", vec!["--model", "--out"]),
         ("curves", vec!["--numbers", "--over", "--out"]),
         ("info", vec!["--devices"]),
-    ]
+    ];
+    if cfg!(feature = "serve") {
+        commands.push(("serve", serve));
+    }
+    commands
 }
 
 #[test]

@@ -184,6 +184,9 @@ impl Builder {
 impl Passage {
     /// The word of which a part is in this range, unless all of it is.
     fn word_around(&self, range: &Range<usize>) -> Option<Range<usize>> {
+        if range.is_empty() {
+            return None;
+        }
         let start = self.text[..range.start]
             .trim_end_matches(char::is_alphanumeric)
             .len();
@@ -205,9 +208,16 @@ impl Passage {
         {
             return;
         }
+        // Markup without text belongs to the word before it, if they touch.
+        let follows_space =
+            self.text[..part.start].trim_end().len() < part.start || part.start == 0;
         let is_part = |span: &Span| {
-            is_in(span)
-                && (touches(span) || part.start < span.range.start && span.range.end < part.end)
+            let at = span.range.start;
+            match &span.kind {
+                _ if !span.range.is_empty() => is_in(span),
+                Kind::Break(_) => part.start < at && at < part.end,
+                _ => part.start < at && at <= part.end || at == part.start && follows_space,
+            }
         };
         let whole = sentences(self, 0, &[part.start, part.end]);
         let Some(word) = whole.iter().find(|word| word.range == part) else {

@@ -255,8 +255,18 @@ impl Reader<'_> {
 
     fn end(mut self) -> Document {
         let end = self.source.len();
-        self.until(end, end);
-        self.end_kept(end);
+        let rest = &self.source[self.at..];
+        // A tag that is cut off is no token.
+        let cut_off = rest.match_indices('<').find(|(at, _)| {
+            let next = rest[at + 1..].chars().next();
+            next.is_some_and(|next| next.is_ascii_alphabetic() || "/!?".contains(next))
+        });
+        let start = cut_off.map_or(end, |(at, _)| self.at + at);
+        let rest = self.until(start, end);
+        match self.kept {
+            Some(_) => self.end_kept(end),
+            None => self.builder.skeleton(&self.source[rest]),
+        }
         self.builder.end()
     }
 }

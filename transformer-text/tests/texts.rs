@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use support::{Reverser, translator};
 use transformer_text::{Format, Glossary, Note, Problem, TextTranslator};
 
@@ -192,7 +193,8 @@ fn any_document() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 20_000 }))]
+    // The same texts in each run; tests/fuzz tries others.
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(300) })]
 
     /// Any text can be read in any format, and no tag is lost or doubled.
     #[test]

@@ -223,6 +223,21 @@ def with_browser(program, pictures):
             page.wait_for_selector("#translation:not(:empty)")
             page.wait_for_selector("#result[aria-busy=false]")
             assert page.inner_text("#translation") == expected
+            assert re.fullmatch(r"probability [\d.]+ %", page.inner_text("#probability")), page.inner_text("#probability")
+            for other in page.locator("#alternatives li").all_inner_texts():
+                assert re.search(r" [\d.e-]+ %$", other), other
+            # Each word of the translation shows where it comes from, by mouse and by keys.
+            page.hover("#translation")
+            page.wait_for_selector("#translation span")
+            page.hover("#translation span >> nth=0")
+            assert page.inner_text("#attended") == SENTENCE
+            first = page.text_content("#attended-text")
+            page.focus("#translation")
+            page.keyboard.press("ArrowRight")
+            assert page.text_content("#attended-text") != first, first
+            shades = page.eval_on_selector_all("#attended span", "(all) => all.map((word) => getComputedStyle(word).backgroundColor)")
+            assert len(set(shades)) > 1, shades
+            assert page.inner_text("#translation") == expected
             if pictures:
                 page.screenshot(path=pathlib.Path(pictures) / f"page-{scheme}.png")
             page.click("#look")

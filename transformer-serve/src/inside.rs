@@ -1,5 +1,6 @@
 //! What a model does with a sentence: its attention, head by head, and the tree of its beam search.
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
@@ -25,6 +26,10 @@ pub struct Inside {
     pub source: Vec<String>,
     /// The target's tokens, after the one that the decoder starts with.
     pub target: Vec<String>,
+    /// Per source token, its part of the sentence with the spaces before it; together they are the sentence.
+    pub source_parts: Vec<String>,
+    /// Per target token, its part of the translation; together they are the translation.
+    pub target_parts: Vec<String>,
     /// The encoder's self-attention: `[layers][heads][source][source]`.
     #[schema(value_type = Vec<Vec<Vec<Vec<f32>>>>)]
     pub encoder: Maps,
@@ -61,7 +66,8 @@ pub fn inside<B: Backend>(
     sentence: &str,
 ) -> Result<Inside, TextError> {
     let tokenizers = translator.tokenizers();
-    let source = tokenizers.encode_source(sentence.trim())?;
+    let sentence = sentence.trim();
+    let source = tokenizers.encode_source(sentence)?;
     let model = translator.model();
     let options = DecodeOptions {
         forced_first: tokenizers
@@ -74,10 +80,19 @@ pub fn inside<B: Backend>(
         search: Mutex::default(),
     };
     let found = Search::new(&recorder, options)?.run(&[Request::new(source.clone())])?;
-    let target = found.into_iter().flatten().next();
-    let target = target
-        .map(|hypothesis| hypothesis.tokens)
-        .unwrap_or_default();
+    let mut parts = [Vec::new(), Vec::new()];
+    let mut target = Vec::new();
+    if let Some(hypothesis) = found.into_iter().flatten().next() {
+        let translation = translator.translation(hypothesis)?;
+        for alignment in translator.alignments(&[(sentence, &translation)])? {
+            parts = [
+                cut(sentence, &alignment.source),
+                cut(&translation.text, &alignment.target),
+            ];
+        }
+        target = translation.hypothesis.tokens;
+    }
+    let [source_parts, target_parts] = parts;
     let search = recorder
         .search
         .into_inner()
@@ -94,8 +109,27 @@ pub fn inside<B: Backend>(
         decoder: on_host(maps.decoder),
         cross: on_host(maps.cross),
         beam: search.tree(&target, token),
+        source_parts,
+        target_parts,
         target: target.into_iter().map(token).collect(),
     })
+}
+
+/// A text in one part per token: from the end of the token before to its own. What follows the last token is in its part.
+fn cut(text: &str, tokens: &[Range<usize>]) -> Vec<String> {
+    let mut at = 0;
+    let last = tokens.iter().rposition(|token| !token.is_empty());
+    let parts = tokens.iter().enumerate().map(|(index, token)| {
+        let end = match token {
+            _ if Some(index) == last => text.len(),
+            token if token.is_empty() => at,
+            token => token.end.max(at),
+        };
+        let part = text.get(at..end).unwrap_or_default();
+        at = end;
+        part.to_owned()
+    });
+    parts.collect()
 }
 
 /// Maps `[1, heads, queries, keys]` per layer.

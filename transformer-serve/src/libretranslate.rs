@@ -54,6 +54,8 @@ pub(crate) struct TranslateBody {
     format: Option<String>,
     /// Other translations of each text.
     alternatives: Option<usize>,
+    /// Whether the answer has the probabilities of the translations.
+    probabilities: Option<bool>,
     /// The key, if the server requires one.
     api_key: Option<String>,
     /// Whether the sentences are streamed as server-sent events.
@@ -100,6 +102,70 @@ pub(crate) struct TranslateAnswer {
     detected_language: Option<OneOrList<Detected>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alternatives: Option<OneOrList<Vec<String>>>,
+    /// Per text, the probability of its translation, then of each alternative.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probabilities: Option<OneOrList<Vec<f64>>>,
+}
+
+/// The translation of a text.
+#[derive(Default)]
+struct Found {
+    text: String,
+    alternatives: Vec<String>,
+    probabilities: Vec<f64>,
+}
+
+impl Found {
+    /// A text in the target language, which stays as it is.
+    fn unchanged(text: String) -> Self {
+        Self {
+            text,
+            alternatives: Vec::new(),
+            probabilities: vec![1.0],
+        }
+    }
+}
+
+impl From<Translated> for Found {
+    fn from(translated: Translated) -> Self {
+        let probabilities = translated.log_probs.iter().map(|log_prob| log_prob.exp());
+        Self {
+            probabilities: probabilities.collect(),
+            text: translated.text,
+            alternatives: translated.alternatives,
+        }
+    }
+}
+
+impl TranslateAnswer {
+    /// The answer to a request: the translation of each text, and the language of each if it was detected.
+    fn new(request: &Translate, found: Vec<Found>, detected: Vec<Detected>) -> Self {
+        let texts = &request.texts;
+        if found.is_empty() {
+            return Self {
+                translated_text: OneOrList::List(Vec::new()),
+                detected_language: None,
+                alternatives: None,
+                probabilities: None,
+            };
+        }
+        let mut translated = Vec::with_capacity(found.len());
+        let mut alternatives = Vec::with_capacity(found.len());
+        let mut probabilities = Vec::with_capacity(found.len());
+        for found in found {
+            translated.push(found.text);
+            alternatives.push(found.alternatives);
+            probabilities.push(found.probabilities);
+        }
+        let is_detected = request.source.is_none();
+        let has_alternatives = request.alternatives.is_some();
+        Self {
+            translated_text: OneOrList::of(texts, translated),
+            detected_language: is_detected.then(|| OneOrList::of(texts, detected)),
+            alternatives: has_alternatives.then(|| OneOrList::of(texts, alternatives)),
+            probabilities: (request.probabilities).then(|| OneOrList::of(texts, probabilities)),
+        }
+    }
 }
 
 /// What a request to translate asks for.
@@ -109,6 +175,7 @@ struct Translate {
     target: String,
     format: Format,
     alternatives: Option<usize>,
+    probabilities: bool,
 }
 
 impl Translate {
@@ -146,6 +213,7 @@ impl Translate {
             target: canonical(target),
             format,
             alternatives,
+            probabilities: fields.is_set("probabilities"),
         })
     }
 
@@ -219,46 +287,23 @@ async fn answer(service: &Arc<Service>, request: Translate) -> Result<TranslateA
         let (service, text) = (service.clone(), text.clone());
         let (format, alternatives) = (request.format, request.alternatives.unwrap_or(0));
         tasks.spawn(async move {
-            let translated = match path.is_empty() {
-                true => Ok((text, Vec::new())),
+            let found = match path.is_empty() {
+                true => Ok(Found::unchanged(text)),
                 false => {
-                    let translated = service
-                        .translate(text, format, &path, alternatives, None)
-                        .await;
-                    translated.map(
-                        |Translated {
-                             text, alternatives, ..
-                         }| (text, alternatives),
-                    )
+                    let translated = service.translate(text, format, &path, alternatives, None);
+                    translated.await.map(Found::from)
                 }
             };
-            (index, translated)
+            (index, found)
         });
     }
-    let mut found = vec![(String::new(), Vec::new()); count];
+    let mut found = Vec::new();
+    found.resize_with(count, Found::default);
     while let Some(ended) = tasks.join_next().await {
         let (index, translated) = ended.map_err(ApiError::failed)?;
         found[index] = translated?;
     }
-    let (texts, alternatives): (Vec<String>, Vec<Vec<String>>) = found.into_iter().unzip();
-    let texts_of = &request.texts;
-    if texts.is_empty() {
-        return Ok(TranslateAnswer {
-            translated_text: OneOrList::List(Vec::new()),
-            detected_language: None,
-            alternatives: None,
-        });
-    }
-    Ok(TranslateAnswer {
-        translated_text: OneOrList::of(texts_of, texts),
-        detected_language: request
-            .source
-            .is_none()
-            .then(|| OneOrList::of(texts_of, detected)),
-        alternatives: request
-            .alternatives
-            .map(|_| OneOrList::of(texts_of, alternatives)),
-    })
+    Ok(TranslateAnswer::new(&request, found, detected))
 }
 
 /// Sends each sentence as soon as it is translated, and the answer at the end, as server-sent events.
@@ -279,14 +324,13 @@ fn stream(service: Arc<Service>, request: Translate) -> Result<Response, ApiErro
         let alternatives = request.alternatives.unwrap_or(0);
         let translated = async {
             if path.is_empty() {
-                return Ok((text, Vec::new()));
+                return Ok(Found::unchanged(text));
             }
             // The end of the channel ends `forwarded`.
             let sentences = Some(sentences);
             let translated =
                 service.translate(text, request.format, &path, alternatives, sentences);
-            let translated = translated.await?;
-            Ok((translated.text, translated.alternatives))
+            translated.await.map(Found::from)
         };
         let forwarded = async {
             while let Some((index, sentence)) = received.recv().await {
@@ -302,12 +346,9 @@ fn stream(service: Arc<Service>, request: Translate) -> Result<Response, ApiErro
             translated = tokio::time::timeout(service.limits.time, both) => translated,
         };
         let event = match translated.unwrap_or_else(|_| Err(ApiError::timeout())) {
-            Ok((text, alternatives)) => {
-                let answer = TranslateAnswer {
-                    translated_text: OneOrList::One(text),
-                    detected_language: guess.map(OneOrList::One),
-                    alternatives: request.alternatives.map(|_| OneOrList::One(alternatives)),
-                };
+            Ok(found) => {
+                let guess = guess.into_iter().collect();
+                let answer = TranslateAnswer::new(&request, vec![found], guess);
                 let data = serde_json::to_string(&answer).unwrap_or_default();
                 Event::default().event("done").data(data)
             }

@@ -6,15 +6,33 @@ use crate::document::{Document, Kind, Passage, Piece, Span, Template, extend, pu
 use crate::sentence::sentences;
 use crate::writing::Writing;
 
+/// The most elements around a passage that are noticed when they end.
+const DEEPEST: usize = 100;
+
+/// An element that is not closed yet.
+struct Open {
+    name: String,
+    /// The index of its span.
+    span: usize,
+    /// The element that ended just before it.
+    after: Option<usize>,
+}
+
 /// Builds a document from its parts in order, as the reader of a format finds them.
 pub(crate) struct Builder {
     document: Document,
     writing: Writing,
     passage: Passage,
     /// The elements of the passage that are not closed yet: their names, and the indices of their spans.
-    open: Vec<(String, usize)>,
+    open: Vec<Open>,
+    /// The element that ends where the passage does.
+    ended: Option<usize>,
+    /// The names of elements that began in a passage before and are not closed yet.
+    open_before: Vec<String>,
     /// The elements of the passage that may be parts of words.
     in_words: Vec<usize>,
+    /// The links and labels of the passage.
+    labels: Vec<usize>,
 }
 
 impl Builder {
@@ -25,7 +43,10 @@ impl Builder {
             passage: Passage::new(writing),
             writing,
             open: Vec::new(),
+            ended: None,
+            open_before: Vec::new(),
             in_words: Vec::new(),
+            labels: Vec::new(),
         }
     }
 
@@ -43,9 +64,13 @@ impl Builder {
     /// Text of a passage, and how it stands in the document.
     pub fn text(&mut self, text: &str, in_document: &str) {
         push_raw(&mut self.passage.raw, in_document);
-        match text.strip_prefix(' ') {
-            Some(rest) if self.takes_space() => self.passage.text += rest,
-            _ => self.passage.text += text,
+        let text = match text.strip_prefix(' ') {
+            Some(rest) if self.takes_space() => rest,
+            _ => text,
+        };
+        if !text.is_empty() {
+            self.ended = None;
+            self.passage.text += text;
         }
     }
 
@@ -57,7 +82,7 @@ impl Builder {
         }
         // An open element is not markup without text yet.
         let last = self.passage.spans.len().saturating_sub(1);
-        if self.open.last().is_some_and(|(_, index)| *index == last) {
+        if self.open.last().is_some_and(|open| open.span == last) {
             return false;
         }
         let mut spans = self.passage.spans.iter_mut().rev();
@@ -79,6 +104,7 @@ impl Builder {
 
     /// Text that is not translated.
     pub fn fixed(&mut self, text: &str, template: Template) {
+        self.ended = None;
         let start = self.passage.text.len();
         self.passage.text += text;
         self.span(start, Kind::Fixed(template));
@@ -86,11 +112,29 @@ impl Builder {
 
     /// Markup without text.
     pub fn point(&mut self, template: Template) {
-        self.span(self.passage.text.len(), Kind::Point(template));
+        match self.ended {
+            // It stays outside.
+            Some(element) => {
+                extend(&mut self.passage.raw, &template);
+                self.extend_close(element, &template);
+            }
+            None => self.span(self.passage.text.len(), Kind::Point(template)),
+        }
+    }
+
+    /// Writes markup after the end of an element.
+    fn extend_close(&mut self, element: usize, template: &Template) {
+        if let Kind::Element {
+            close: Some(close), ..
+        } = &mut self.passage.spans[element].kind
+        {
+            extend(close, template);
+        }
     }
 
     /// A line break within a passage, which stands for a space.
     pub fn line_break(&mut self, in_document: &str) {
+        self.ended = None;
         let start = self.passage.text.len();
         if !self.passage.text.is_empty() && !self.passage.text.ends_with(' ') {
             self.passage.text.push(' ');
@@ -100,27 +144,107 @@ impl Builder {
 
     /// The start of an element.
     pub fn open(&mut self, name: &str, template: Template) {
-        self.open.push((name.to_owned(), self.passage.spans.len()));
+        self.open.push(Open {
+            name: name.to_owned(),
+            span: self.passage.spans.len(),
+            after: self.ended.take(),
+        });
         self.point(template);
     }
 
     /// The end of an element; of markup without a beginning, a point.
     pub fn close(&mut self, name: &str, template: Template) {
-        let Some(at) = self.open.iter().rposition(|(open, _)| open == name) else {
-            return self.point(template);
+        let raw = template.clone();
+        self.close_as(name, &raw, template);
+    }
+
+    /// The end of an element that is written in another way where its passage is translated.
+    pub fn close_as(&mut self, name: &str, in_document: &Template, template: Template) {
+        let Some(at) = self.open.iter().rposition(|open| open.name == name) else {
+            return self.close_before(name, template);
         };
         // Elements in it that are not closed stay points.
-        let (_, index) = self.open.drain(at..).next().expect("found");
-        extend(&mut self.passage.raw, &template);
+        let Open {
+            span: index, after, ..
+        } = self.open.drain(at..).next().expect("found");
+        extend(&mut self.passage.raw, in_document);
         let end = self.passage.text.len();
+        let Kind::Point(open) = &mut self.passage.spans[index].kind else {
+            return;
+        };
+        let open = std::mem::take(open);
         let span = &mut self.passage.spans[index];
-        if let Kind::Point(open) = &mut span.kind {
-            span.range.end = end;
-            span.kind = Kind::Element {
-                open: Some(std::mem::take(open)),
-                close: Some(template),
-            };
+        span.range.end = end;
+        span.kind = Kind::Element {
+            open: Some(open),
+            close: Some(template),
+        };
+        self.ended = Some(index);
+        if self.join_empty(index) {
+            self.ended = None;
+            // Right after another element, it stays outside of that.
+            if let (Some(after), Some(Kind::Point(template))) = (
+                after,
+                self.passage.spans.get(index).map(|span| span.kind.clone()),
+            ) {
+                self.passage.spans.pop();
+                self.extend_close(after, &template);
+                self.ended = Some(after);
+            }
         }
+    }
+
+    /// The end of an element of a passage before, in which all of this one so far is.
+    fn close_before(&mut self, name: &str, template: Template) {
+        let Some(at) = self.open_before.iter().rposition(|open| open == name) else {
+            return self.point(template);
+        };
+        self.open_before.remove(at);
+        if self.passage.text.is_empty() {
+            return self.point(template);
+        }
+        extend(&mut self.passage.raw, &template);
+        let kind = Kind::Element {
+            open: None,
+            close: Some(template),
+        };
+        let range = 0..self.passage.text.len();
+        // It is around all others.
+        self.passage.spans.insert(0, Span { range, kind });
+        for open in &mut self.open {
+            open.span += 1;
+            open.after = open.after.map(|after| after + 1);
+        }
+        let in_words = self.in_words.iter_mut();
+        let indices = in_words.chain(&mut self.labels);
+        indices.for_each(|index| *index += 1);
+        self.ended = None;
+    }
+
+    /// Makes one point of an element without text, such as a link around an image, and of what is in it. Returns whether it
+    /// is one.
+    fn join_empty(&mut self, element: usize) -> bool {
+        let spans = &mut self.passage.spans;
+        let is_point = |span: &Span| matches!(span.kind, Kind::Point(_));
+        if !spans[element].range.is_empty() || !spans[element + 1..].iter().all(is_point) {
+            return false;
+        }
+        let inside = spans.split_off(element + 1);
+        let span = &mut spans[element];
+        let Kind::Element { open, close } = &span.kind else {
+            return false;
+        };
+        let mut joined = open.clone().unwrap_or_default();
+        for span in &inside {
+            if let Kind::Point(template) = &span.kind {
+                extend(&mut joined, template);
+            }
+        }
+        extend(&mut joined, close.as_ref().unwrap_or(&Vec::new()));
+        span.kind = Kind::Point(joined);
+        self.in_words.retain(|&index| index < element);
+        self.labels.retain(|&index| index < element);
+        true
     }
 
     /// A passage by itself, for a template.
@@ -133,12 +257,33 @@ impl Builder {
         Piece::Passage(self.document.passages.len() - 1)
     }
 
-    /// The end of an element that is a part of a word, such as the 2 of H₂O: the word is then not translated.
+    /// The end of an element that may be a part of a word, such as the 2 of H₂O: the word is then not translated. The mark
+    /// of a footnote is markup without text.
     pub fn close_in_word(&mut self, name: &str, template: Template) {
-        if let Some(&(_, index)) = self.open.iter().rfind(|(open, _)| open == name) {
-            self.in_words.push(index);
+        if let Some(open) = self.open.iter().rfind(|open| open.name == name) {
+            self.in_words.push(open.span);
         }
         self.close(name, template);
+    }
+
+    /// The end of a link or a label, which may be beside others, such as in a menu.
+    pub fn close_label(&mut self, name: &str, template: Template) {
+        self.close(name, template);
+        self.label();
+    }
+
+    /// Says that the element that was closed last is a link or a label.
+    pub fn label(&mut self) {
+        let end = self.passage.text.len();
+        let spans = self.passage.spans.iter();
+        let closed = spans
+            .enumerate()
+            .rev()
+            .filter(|(_, span)| matches!(span.kind, Kind::Element { .. }) && span.range.end == end);
+        // Of those that end here, the outermost.
+        if let Some((index, _)) = closed.last() {
+            self.labels.push(index);
+        }
     }
 
     /// Whether a passage has begun.
@@ -148,12 +293,38 @@ impl Builder {
 
     /// Ends a passage.
     pub fn end_passage(&mut self) {
-        self.open.clear();
+        // What is not closed yet is around the rest.
+        let end = self.passage.text.len();
+        self.ended = None;
+        for Open { name, span, .. } in self.open.drain(..) {
+            let span = &mut self.passage.spans[span];
+            if let Kind::Point(open) = &mut span.kind
+                && span.range.start < end
+            {
+                let open = Some(std::mem::take(open));
+                span.range.end = end;
+                span.kind = Kind::Element { open, close: None };
+            }
+            self.open_before.push(name);
+        }
+        // Text that is no markup, really, opens elements without end.
+        let surplus = self.open_before.len().saturating_sub(DEEPEST);
+        self.open_before.drain(..surplus);
         let mut passage = std::mem::replace(&mut self.passage, Passage::new(self.writing));
+        let labels = std::mem::take(&mut self.labels);
+        passage.cuts = passage.cuts_between(&labels);
         let in_words = std::mem::take(&mut self.in_words).into_iter();
-        let words = in_words.filter_map(|index| passage.word_around(&passage.spans[index].range));
-        let words: Vec<Range<usize>> = words.collect();
-        words.into_iter().for_each(|word| passage.fix(word));
+        let in_words = in_words.map(|index| passage.spans[index].range.clone());
+        let in_words: Vec<Range<usize>> = in_words.collect();
+        // From the end, since text is taken out.
+        for range in in_words.into_iter().rev() {
+            if passage.is_footnote(&range) {
+                passage.take_out(range);
+                passage.cuts.clear();
+            } else if let Some(word) = passage.word_around(&range) {
+                passage.fix(word);
+            }
+        }
         if !passage.has_letters() {
             extend(&mut self.document.skeleton, &passage.raw);
             return;
@@ -182,6 +353,60 @@ impl Builder {
 }
 
 impl Passage {
+    /// The edges of labels, if there are several and no text besides them: each is translated by itself.
+    fn cuts_between(&self, labels: &[usize]) -> Vec<usize> {
+        let mut cuts = Vec::new();
+        let mut at = 0;
+        for label in labels {
+            let Range { start, end } = self.spans[*label].range;
+            if start < at {
+                continue;
+            }
+            cuts.extend([start, end]);
+            if self.text[at..start].contains(char::is_alphanumeric) {
+                return Vec::new();
+            }
+            at = end;
+        }
+        match cuts.len() > 2 && !self.text[at..].contains(char::is_alphanumeric) {
+            true => cuts,
+            false => Vec::new(),
+        }
+    }
+
+    /// Whether this is the mark of a footnote, rather than a part of the word before it.
+    fn is_footnote(&self, range: &Range<usize>) -> bool {
+        /// Before a number, fewer letters are a unit or a formula.
+        const WORD: usize = 4;
+        let inside = &self.text[range.clone()];
+        let before = self.text[..range.start].chars().rev();
+        let letters = before.take_while(|letter| letter.is_alphabetic()).count();
+        let is_number = !inside.is_empty() && !inside.contains(char::is_alphabetic);
+        is_number && (letters >= WORD || inside.contains(['[', '(', '*', '†']))
+    }
+
+    /// Makes markup without text of a part of the text, and of the markup in it.
+    fn take_out(&mut self, part: Range<usize>) {
+        self.fix(part.clone());
+        let is_part = |span: &&mut Span| span.range == part && span.kind.is_solid();
+        let Some(span) = self.spans.iter_mut().find(is_part) else {
+            return;
+        };
+        if let Kind::Fixed(template) = &mut span.kind {
+            span.kind = Kind::Point(std::mem::take(template));
+        }
+        self.text.replace_range(part.clone(), "");
+        for span in &mut self.spans {
+            for at in [&mut span.range.start, &mut span.range.end] {
+                if *at >= part.end {
+                    *at -= part.len();
+                } else {
+                    *at = (*at).min(part.start);
+                }
+            }
+        }
+    }
+
     /// The word of which a part is in this range, unless all of it is.
     fn word_around(&self, range: &Range<usize>) -> Option<Range<usize>> {
         if range.is_empty() {

@@ -32,6 +32,8 @@ pub(crate) struct Passage {
     /// In document order: an element before what is in it.
     pub spans: Vec<Span>,
     pub writing: Writing,
+    /// Offsets of the text where a sentence ends whatever the text is.
+    pub cuts: Vec<usize>,
     /// The passage in the document, written instead if nothing in it is translated.
     pub raw: Template,
 }
@@ -112,6 +114,7 @@ impl Passage {
             text: String::new(),
             spans: Vec::new(),
             writing,
+            cuts: Vec::new(),
             raw: Vec::new(),
         }
     }

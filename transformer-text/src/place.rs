@@ -10,10 +10,11 @@ use std::ops::Range;
 
 use transformer_core::text::Alignment;
 
-use crate::document::{Kind, Span, Template, extend, push_raw};
+use crate::document::{Kind, Piece, Span, Template, extend, push_raw};
 use crate::report::Placed;
 use crate::scripts::has_no_spaces;
 use crate::sentence::Sentence;
+use crate::writing::Writing;
 
 /// A translation with the markup of its sentence.
 pub(crate) struct Placement {
@@ -162,7 +163,6 @@ impl Placing<'_> {
             _ => self.sentence.text[span.range.clone()].to_owned(),
         };
         let mut placed = Vec::new();
-        let mut inserted = Vec::new();
         let of_cells = |cells: &[Cell], range: &Range<usize>| {
             let first = cells.partition_point(|cell| cell.range.end <= range.start);
             first..cells.partition_point(|cell| cell.range.start < range.end)
@@ -187,14 +187,8 @@ impl Placing<'_> {
                     self.cover(best, index);
                     placed.push((text_of(span), Placed::Aligned));
                 }
-                None => {
-                    inserted.push(index);
-                    placed.push((text_of(span), Placed::Inserted));
-                }
+                None => placed.push((text_of(span), Placed::Inserted)),
             }
-        }
-        for index in inserted {
-            self.places[index] = self.beside(index);
         }
         placed
     }
@@ -213,46 +207,154 @@ impl Placing<'_> {
 
     /// Sets elements and points.
     fn place_others(&mut self) {
-        let spans = &self.sentence.spans;
-        for (index, span) in spans.iter().enumerate() {
-            let Kind::Element { open, close } = &span.kind else {
-                if let Kind::Point(_) = span.kind {
-                    self.places[index] = self.beside(index);
-                }
-                continue;
-            };
-            let within = match self.parents[index].map(|parent| &self.places[parent]) {
-                None => 0..self.cells.len(),
-                Some(Place::Cells(cells)) => cells.clone(),
-                // It covers no cell, so neither does this one.
-                Some(_) => continue,
-            };
-            // The cells of the elements beside it are taken.
-            let siblings = (0..index).filter(|&other| self.parents[other] == self.parents[index]);
-            let siblings = siblings.filter_map(|other| match &self.places[other] {
-                Place::Cells(cells) if !spans[other].kind.is_solid() => Some(cells.clone()),
-                _ => None,
-            });
-            let siblings: Vec<Range<usize>> = siblings.collect();
-            let is_free = |at: usize| siblings.iter().all(|cells| !cells.contains(&at));
-            let mut best = match self.sentence.is_covered_by(span) {
-                true => Some(within.clone()).filter(|all| !all.is_empty() && siblings.is_empty()),
-                false => self.best_of(&span.range, &within, is_free),
-            };
-            // It goes on in the sentence before or after this one.
-            if let Some(best) = &mut best {
-                if open.is_none() && (within.start..best.start).all(is_free) {
-                    best.start = within.start;
-                }
-                if close.is_none() && (best.end..within.end).all(is_free) {
-                    best.end = within.end;
-                }
+        let count = self.sentence.spans.len();
+        let is_element = |span: &Span| matches!(span.kind, Kind::Element { .. });
+        let elements: Vec<usize> = (0..count)
+            .filter(|&index| is_element(&self.sentence.spans[index]))
+            .collect();
+        for &index in &elements {
+            self.place_element(index);
+        }
+        // Those to which nothing is aligned are set around one word, once the others have theirs.
+        for &index in &elements {
+            if self.places[index] == Place::WithParent {
+                self.place_around_one(index);
             }
-            self.places[index] = match best {
-                Some(best) => Place::Cells(self.widened(best)),
-                None => self.beside(index),
+        }
+        for index in 0..count {
+            let span = &self.sentence.spans[index];
+            let is_unplaced = match span.kind {
+                Kind::Break(_) => false,
+                Kind::Element { .. } | Kind::Point(_) => self.places[index] == Place::WithParent,
+                Kind::Fixed(_) | Kind::Term(_) => !matches!(self.places[index], Place::Cells(_)),
+            };
+            if is_unplaced {
+                self.places[index] = self.outside_of_elements(index, self.beside(index));
+            }
+        }
+    }
+
+    /// The cells in which an element may be: those of the element around it. `None` if that has none.
+    fn within(&self, index: usize) -> Option<Range<usize>> {
+        match self.parents[index].map(|parent| &self.places[parent]) {
+            None => Some(0..self.cells.len()),
+            Some(Place::Cells(cells)) => Some(cells.clone()),
+            Some(_) => None,
+        }
+    }
+
+    /// The cells of the elements beside one, which are taken.
+    fn siblings(&self, index: usize) -> Vec<Range<usize>> {
+        let spans = &self.sentence.spans;
+        let beside = (0..spans.len())
+            .filter(|&other| other != index && self.parents[other] == self.parents[index]);
+        let cells = beside.filter_map(|other| match &self.places[other] {
+            Place::Cells(cells) if !spans[other].kind.is_solid() => Some(cells.clone()),
+            _ => None,
+        });
+        cells.collect()
+    }
+
+    /// Sets an element around the cells that are aligned to it.
+    fn place_element(&mut self, index: usize) {
+        let span = &self.sentence.spans[index];
+        let (Kind::Element { open, close }, Some(within)) = (&span.kind, self.within(index)) else {
+            return;
+        };
+        let siblings = self.siblings(index);
+        let is_free = |at: usize| siblings.iter().all(|cells| !cells.contains(&at));
+        let mut best = match self.sentence.is_covered_by(span) {
+            true => Some(within.clone()).filter(|all| !all.is_empty() && siblings.is_empty()),
+            false => self.best_of(&self.whole_words(&span.range), &within, is_free),
+        };
+        let has_words = |text: &str| {
+            text.chars().any(char::is_alphanumeric) && span.range.start < span.range.end
+        };
+        if has_words(&self.sentence.text[span.range.clone()]) {
+            best = best.filter(|best| self.cells[best.clone()].iter().any(|cell| cell.is_word));
+        }
+        // It goes on in the sentence before or after this one.
+        if let Some(best) = &mut best {
+            if open.is_none() && (within.start..best.start).all(is_free) {
+                best.start = within.start;
+            }
+            if close.is_none() && (best.end..within.end).all(is_free) {
+                best.end = within.end;
+            }
+        }
+        if let Some(best) = best {
+            self.places[index] = Place::Cells(self.widened(best));
+        }
+    }
+
+    /// A part of the sentence with all of the words of which it has a part: a word is translated as one.
+    fn whole_words(&self, range: &Range<usize>) -> Range<usize> {
+        let text = &self.sentence.text;
+        let is_word = |letter: char| letter.is_alphanumeric() && !has_no_spaces(letter);
+        let (mut start, mut end) = (range.start, range.end);
+        if text[start..end].starts_with(is_word) {
+            start = text[..start].trim_end_matches(is_word).len();
+        }
+        if text[start..end].ends_with(is_word) {
+            end = text.len() - text[end..].trim_start_matches(is_word).len();
+        }
+        start..end
+    }
+
+    /// Sets an element with text around the free word that is nearest to where it would be.
+    fn place_around_one(&mut self, index: usize) {
+        let range = self.sentence.spans[index].range.clone();
+        let has_words = self.sentence.text[range].chars().any(char::is_alphanumeric);
+        let (true, Some(within)) = (has_words, self.within(index)) else {
+            return;
+        };
+        let (Place::Before(at) | Place::After(at)) = self.beside(index) else {
+            return;
+        };
+        let siblings = self.siblings(index);
+        let is_free = |&at: &usize| {
+            let cell = &self.cells[at];
+            let is_solid = cell.fixed.is_some() || cell.is_covered;
+            cell.is_word && !is_solid && siblings.iter().all(|cells| !cells.contains(&at))
+        };
+        let nearest = within.filter(is_free).min_by_key(|&cell| cell.abs_diff(at));
+        if let Some(cell) = nearest {
+            self.places[index] = Place::Cells(cell..cell + 1);
+        }
+    }
+
+    /// A place that is not in an element that the span is not in.
+    fn outside_of_elements(&self, index: usize, mut place: Place) -> Place {
+        // Elements in one another are few, and each move leaves one.
+        for _ in 0..self.sentence.spans.len().min(64) {
+            let is_inside = |cells: &Range<usize>| match place {
+                Place::Before(at) => cells.start < at && at < cells.end,
+                Place::After(at) => cells.start <= at && at + 1 < cells.end,
+                _ => false,
+            };
+            let around =
+                self.places
+                    .iter()
+                    .enumerate()
+                    .find_map(|(other, of_other)| match of_other {
+                        Place::Cells(cells)
+                            if matches!(self.sentence.spans[other].kind, Kind::Element { .. })
+                                && is_inside(cells)
+                                && !self.is_in(index, other) =>
+                        {
+                            Some((other, cells))
+                        }
+                        _ => None,
+                    });
+            let Some((other, cells)) = around else {
+                break;
+            };
+            place = match index < other {
+                true => Place::Before(cells.start),
+                false => Place::After(cells.end - 1),
             };
         }
+        place
     }
 
     /// The cells, and all of a fixed span of which they have a part.
@@ -450,7 +552,15 @@ impl Placing<'_> {
                 }
                 // Written with its cell.
                 Place::Cells(_) => {}
-                Place::Before(at) => starting[*at].push(index),
+                Place::Before(at) => {
+                    // Before the elements that it is not in.
+                    let starting = &mut starting[*at];
+                    let is_around = |&other: &usize| self.is_in(index, other);
+                    let from = starting.iter().rposition(is_around).map_or(0, |at| at + 1);
+                    let is_element = |&other: &usize| matches!(self.places[other], Place::Cells(_));
+                    let next = starting[from..].iter().position(is_element);
+                    starting.insert(next.map_or(starting.len(), |next| from + next), index);
+                }
                 Place::After(at) => after[*at].push(index),
                 Place::WithParent => match self.parents[index] {
                     Some(parent) => children[parent].push(index),
@@ -471,6 +581,8 @@ impl Placing<'_> {
                 Some(texts) => texts.iter().for_each(|text| push_raw(&mut written, text)),
                 None => self.write(at..cell.range.start, &mut written),
             }
+            let begins_line = |index: usize| index == 0 || breaks.contains_key(&index);
+            let is_markup_here = cell.fixed.is_none() && self.is_markup(index, begins_line);
             for &span in &starting[index] {
                 match (&spans[span].kind, &self.places[span]) {
                     (Kind::Element { open, .. }, Place::Cells(_)) => {
@@ -484,6 +596,10 @@ impl Placing<'_> {
             }
             match cell.fixed {
                 Some(span) => self.write_solid(span, cell, &mut written),
+                None if is_markup_here => {
+                    push_raw(&mut written, "\\");
+                    self.write(cell.range.clone(), &mut written);
+                }
                 None => self.write(cell.range.clone(), &mut written),
             }
             at = cell.range.end;
@@ -551,6 +667,9 @@ impl Placing<'_> {
         let mut left = vec![(span, false)];
         while let Some((span, is_end)) = left.pop() {
             match &self.sentence.spans[span].kind {
+                Kind::Element { open, .. } if self.is_emphasis(open.as_ref()) => {
+                    left.extend(children[span].iter().rev().map(|&child| (child, false)));
+                }
                 Kind::Element { .. } if is_end => self.write_close(span, written),
                 Kind::Element { open, .. } => {
                     extend(written, open.as_ref().unwrap_or(&Vec::new()));
@@ -562,6 +681,41 @@ impl Placing<'_> {
                 Kind::Break(_) => {}
             }
         }
+    }
+
+    /// Whether a cell would be markup in Markdown: at the beginning of a line, the marker of a block such as a list.
+    fn is_markup(&self, index: usize, begins_line: impl Fn(usize) -> bool) -> bool {
+        if self.sentence.writing != Writing::Markdown {
+            return false;
+        }
+        let text = |index: usize| &self.translation[self.cells[index].range.clone()];
+        let end = self.cells[index].range.end;
+        let follows_space = self.translation[end..].starts_with(char::is_whitespace);
+        match text(index) {
+            "#" | ">" | "=" => begins_line(index),
+            "-" | "+" => begins_line(index) && follows_space,
+            // A reference to a character.
+            "&" => {
+                let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '#';
+                let after = self.translation[end..].trim_start_matches(is_name);
+                after.len() < self.translation.len() - end && after.starts_with(';')
+            }
+            "." | ")" => {
+                let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+                index > 0 && begins_line(index - 1) && is_number(text(index - 1)) && follows_space
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this is the beginning of Markdown's emphasis, which is none without text in it.
+    fn is_emphasis(&self, open: Option<&Template>) -> bool {
+        let is_sign = |piece: &Piece| match piece {
+            Piece::Raw(text) => text.bytes().all(|byte| b"*_~".contains(&byte)),
+            _ => false,
+        };
+        self.sentence.writing == Writing::Markdown
+            && open.is_some_and(|open| !open.is_empty() && open.iter().all(is_sign))
     }
 
     /// The space after an inserted fixed span, where the sentence has one.
@@ -610,11 +764,18 @@ impl Placing<'_> {
             .sentence
             .spans
             .iter()
-            .filter_map(|span| match &span.kind {
-                Kind::Break(text) => Some((count(&self.sentence.text[..span.range.start]), text)),
+            .enumerate()
+            .filter_map(|span| match span {
+                (
+                    index,
+                    Span {
+                        range,
+                        kind: Kind::Break(text),
+                    },
+                ) => Some((index, count(&self.sentence.text[..range.start]), text)),
                 _ => None,
             });
-        let breaks: Vec<(usize, &String)> = breaks.collect();
+        let breaks: Vec<(usize, usize, &String)> = breaks.collect();
         // Where a line may end, with the characters before it.
         let mut before = 0;
         let mut places: Vec<(usize, usize)> = Vec::new();
@@ -624,15 +785,26 @@ impl Placing<'_> {
             }
             before += count(&self.translation[cell.range.clone()]);
         }
-        let scale = before as f64 / count(&self.sentence.text).max(1) as f64;
+        let before_all = before as f64;
+        let scale = before_all / count(&self.sentence.text).max(1) as f64;
         let mut found = BTreeMap::<usize, Vec<&str>>::new();
         let mut next = 0;
-        for (index, (position, text)) in breaks.iter().enumerate() {
+        for (index, (span, position, text)) in breaks.iter().enumerate() {
             let left = breaks.len() - index - 1;
             // Those that leave one for each break after this one.
             let most = places.len().saturating_sub(left).max(next);
             let ideal = *position as f64 * scale;
-            let distance = |(_, before): &(usize, usize)| (*before as f64 - ideal).abs();
+            // Rather than in an element that the break is not in, anywhere else.
+            let distance = |&(at, before): &(usize, usize)| {
+                let is_outside =
+                    self.outside_of_elements(*span, Place::Before(at)) == Place::Before(at);
+                let distance = (before as f64 - ideal).abs();
+                if is_outside {
+                    distance
+                } else {
+                    distance + before_all
+                }
+            };
             let best = (next..most)
                 .min_by(|&one, &other| distance(&places[one]).total_cmp(&distance(&places[other])));
             let at = best.map_or(self.cells.len(), |best| places[best].0);

@@ -15,9 +15,13 @@ static KEPT: LazyLock<Regex> = LazyLock::new(|| {
         (?P<url> (?:https?|ftp|file)://[^\s<>"']+ | www\.[\w-]+\.[^\s<>"']+ )
         | (?P<mail> [\w.+-]+@[\w-]+(?:\.[\w-]+)+ )
         | \{\{[^{}\n]{0,80}\}\}
-        | [$\#%]?\{[\w.:\-\ ]{0,40}\}
+        | (?P<choice> \{\w+,\s*(?:plural|select|selectordinal)\s*, )
+        | [$\#%]?\{[\w.:\-\ ]{0,40}(?:,[^{}\n]{0,60})?\}
+        | <%[^%\n]{0,80}%>
+        | %%
+        | %[-0]?[A-Za-z](?:[-/:.]%[-0]?[A-Za-z])+\b{end-half}
         | %\(\w{1,40}\)[sdif]
-        | (?P<printf> %(?:\d+\$)?[-+0\#']*\d*(?:\.\d+)?(?:hh|h|ll|l|L|z|j|t)?[sdiouxXeEfgGcp@] )\b{end-half}
+        | (?P<printf> %(?:\d+\$)?[-+0\#']*\d*(?:\.\d+)?(?:hh|h|ll|l|L|z|j|t)?[sdiouxXeEfgGcp@YmBHMSIyjAZ] )\b{end-half}
         | \$[A-Za-z_]\w*
         | (?P<colon> :[a-z_]\w+ )\b
         | (?P<tag> </?[A-Za-z][^<>\n]{0,200}> )
@@ -32,11 +36,20 @@ pub(crate) fn kept(text: &str, with_tags: bool) -> Vec<Range<usize>> {
     for part in KEPT.captures_iter(text) {
         let whole = part.get(0).expect("the match");
         let mut range = whole.range();
+        if found
+            .last()
+            .is_some_and(|last: &Range<usize>| range.start < last.end)
+        {
+            continue;
+        }
         let before = text[..range.start].chars().next_back();
         let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
         if part.name("url").is_some() {
             let address = whole.as_str();
             range.end = range.start + without_punctuation(address).len();
+        }
+        if part.name("choice").is_some() {
+            range.end = end_of_braces(text, range.start);
         }
         let may_begin = match () {
             () if part.name("colon").is_some() => {
@@ -54,6 +67,22 @@ pub(crate) fn kept(text: &str, with_tags: bool) -> Vec<Range<usize>> {
         }
     }
     found
+}
+
+/// The end of the braces that begin at a position; where they are not closed, of the first.
+fn end_of_braces(text: &str, start: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, letter) in text[start..].char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return start + at + 1;
+        }
+    }
+    start + 1
 }
 
 /// An address without the punctuation that ends its sentence.

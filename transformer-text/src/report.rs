@@ -12,6 +12,8 @@ pub struct Translated {
     pub text: String,
     /// Other translations of the text, best first, if several were asked for.
     pub alternatives: Vec<String>,
+    /// The model's log-probabilities of the text and of each alternative: the sums over their sentences.
+    pub log_probs: Vec<f64>,
     /// What was done.
     pub report: Report,
 }

@@ -12,7 +12,7 @@ use crate::writing::Writing;
 pub struct Sentence {
     /// Index of its passage in the document.
     pub(crate) passage: usize,
-    /// Its bytes in the passage's text, without the whitespace around it.
+    /// Its bytes in the passage's text, without the whitespace around it; with the whitespace before markup at its end.
     pub(crate) range: Range<usize>,
     pub(crate) text: String,
     /// Ranges are in `text`.
@@ -21,6 +21,16 @@ pub struct Sentence {
 }
 
 impl Sentence {
+    /// Where its text begins in the sentence that it is a part of.
+    fn text_start(&self, whole: &Self) -> usize {
+        self.range.start - whole.range.start
+    }
+
+    /// Where its text ends in the sentence that it is a part of.
+    fn text_end(&self, whole: &Self) -> usize {
+        self.text_start(whole) + self.text.len()
+    }
+
     /// The text, without markup.
     pub fn text(&self) -> &str {
         &self.text
@@ -153,9 +163,17 @@ pub(crate) fn cut(sentence: &Sentence, at: &[usize]) -> Vec<Sentence> {
             let Some(part) = found.get_mut(first.min(parts.len().saturating_sub(1))) else {
                 continue;
             };
-            let from = sentence.range.start + start;
-            let at = from.clamp(part.range.start, part.range.end) - part.range.start;
-            part.spans.push(pointed(span, at));
+            let at = start.clamp(part.text_start(sentence), part.text_end(sentence));
+            let mut template = Template::new();
+            // Markup at the end has the space before it.
+            let written = part.range.end - sentence.range.start;
+            if written < start {
+                let space = &sentence.text[written..start];
+                push_raw(&mut template, &sentence.writing.written(space));
+                part.range.end = sentence.range.start + start;
+            }
+            let at = at - part.text_start(sentence);
+            part.spans.push(pointed(span, at, template));
             continue;
         }
         for index in covered.clone() {
@@ -199,9 +217,8 @@ fn parts(sentence: &Sentence, at: &[usize]) -> Vec<Range<usize>> {
     parts.filter(|part| part.start < part.end).collect()
 }
 
-/// A span that covers nothing.
-fn pointed(span: &Span, at: usize) -> Span {
-    let mut template = Template::new();
+/// A span that covers nothing, after what is written before it.
+fn pointed(span: &Span, at: usize, mut template: Template) -> Span {
     match &span.kind {
         Kind::Element { open, close } => {
             let tags = [open, close].into_iter().flatten();

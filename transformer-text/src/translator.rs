@@ -67,10 +67,21 @@ impl Prepared {
         let alternatives = (0..most.unwrap_or(0)).map(|rank| {
             self.written(translations.iter().map(|translation| {
                 let alternative = translation.alternatives.get(rank);
-                alternative.map_or(&translation.template, |(_, template)| template)
+                alternative.map_or(&translation.template, |alternative| &alternative.template)
             }))
         });
         let alternatives = alternatives.collect();
+        let log_probs = (0..=most.unwrap_or(0)).map(|rank| {
+            let of = |translation: &SentenceTranslation| match rank {
+                0 => translation.log_prob,
+                rank => {
+                    let alternative = translation.alternatives.get(rank - 1);
+                    alternative.map_or(translation.log_prob, |alternative| alternative.log_prob)
+                }
+            };
+            translations.iter().map(of).sum()
+        });
+        let log_probs = log_probs.collect();
         let text = self.written(translations.iter().map(|translation| &translation.template));
         let mut notes = self.notes;
         for (sentence, translation) in self.sentences.iter().zip(translations) {
@@ -82,6 +93,7 @@ impl Prepared {
         Translated {
             text,
             alternatives,
+            log_probs,
             report: Report {
                 sentences: count,
                 notes,
@@ -113,17 +125,29 @@ impl Prepared {
 pub struct SentenceTranslation {
     /// The translation without markup.
     pub text: String,
+    /// The model's log-probability of the translation; 0 where nothing was translated.
+    pub log_prob: f64,
     /// What was done.
     pub notes: Vec<Note>,
     template: Template,
-    /// Other translations, best first: without and with markup.
-    alternatives: Vec<(String, Template)>,
+    /// Other translations, best first.
+    alternatives: Vec<Alternative>,
+}
+
+/// Another translation of a sentence.
+#[derive(Debug, Clone)]
+struct Alternative {
+    text: String,
+    log_prob: f64,
+    template: Template,
 }
 
 impl SentenceTranslation {
     /// Other translations, best first, without markup.
     pub fn alternatives(&self) -> impl Iterator<Item = &str> {
-        self.alternatives.iter().map(|(text, _)| &text[..])
+        self.alternatives
+            .iter()
+            .map(|alternative| &alternative.text[..])
     }
 }
 
@@ -196,7 +220,10 @@ impl<M: NextToken> TextTranslator<M> {
             document,
         };
         for (index, passage) in prepared.document.passages.iter().enumerate() {
-            let starts = sentence_starts(&passage.text, self.language.as_deref());
+            let mut starts = sentence_starts(&passage.text, self.language.as_deref());
+            starts.extend(&passage.cuts);
+            starts.sort_unstable();
+            starts.dedup();
             for sentence in sentences(passage, index, &starts) {
                 let before = prepared.sentences.len();
                 self.divide(sentence.clone(), &mut prepared.sentences);
@@ -311,19 +338,21 @@ impl<M: NextToken> TextTranslator<M> {
             results.map(|(((sentence, found), mut notes), alignment)| {
                 let mut found = found
                     .into_iter()
-                    .map(|translation| translation.text)
+                    .map(|translation| (translation.text, translation.hypothesis.log_prob))
                     .take(n_best.max(1));
-                let Some(text) = found.next() else {
+                let Some((text, log_prob)) = found.next() else {
                     return SentenceTranslation {
                         text: sentence.text.clone(),
+                        log_prob: 0.0,
                         alternatives: Vec::new(),
                         notes,
                         template: sentence.untranslated(),
                     };
                 };
-                let alternatives = found.map(|text| {
-                    let template = place(sentence, &text, None).template;
-                    (text, template)
+                let alternatives = found.map(|(text, log_prob)| Alternative {
+                    template: place(sentence, &text, None).template,
+                    text,
+                    log_prob,
                 });
                 let alternatives = alternatives.collect();
                 let placement = place(sentence, &text, alignment.as_ref());
@@ -343,6 +372,7 @@ impl<M: NextToken> TextTranslator<M> {
                 SentenceTranslation {
                     template: placement.template,
                     text,
+                    log_prob,
                     alternatives,
                     notes,
                 }

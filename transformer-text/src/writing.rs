@@ -20,7 +20,12 @@ pub(crate) enum Writing {
 impl Writing {
     /// Appends a text as it is written.
     pub fn write(self, text: &str, written: &mut String) {
-        for letter in text.chars() {
+        let is_word = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
+        let mut letters = text.chars().peekable();
+        let mut before = None;
+        while let Some(letter) = letters.next() {
+            let is_in_word = is_word(before) && is_word(letters.peek().copied());
+            before = Some(letter);
             match (self, letter) {
                 (Self::Html | Self::Attribute(_), '&') => *written += "&amp;",
                 (Self::Html | Self::Attribute(_), '<') => *written += "&lt;",
@@ -31,7 +36,8 @@ impl Writing {
                 (Self::Attribute(None), ' ' | '"' | '\'' | '=' | '`' | '\t' | '\n') => {
                     *written += &format!("&#{};", letter as u32);
                 }
-                (Self::Markdown, '*' | '`' | '[' | ']' | '<' | '\\' | '|') => {
+                (Self::Markdown, '_') if is_in_word => written.push('_'),
+                (Self::Markdown, '*' | '_' | '`' | '[' | ']' | '<' | '\\' | '|' | '~' | '$') => {
                     written.push('\\');
                     written.push(letter);
                 }
@@ -40,6 +46,10 @@ impl Writing {
                 (Self::Po, '\\') => *written += "\\\\",
                 (Self::Po, '\n') => *written += "\\n",
                 (Self::Po, '\t') => *written += "\\t",
+                (Self::Po, '\r') => *written += "\\r",
+                (Self::Po, control @ '\0'..='\x1f') => {
+                    *written += &format!("\\{:03o}", control as u32)
+                }
                 _ => written.push(letter),
             }
         }

@@ -83,6 +83,138 @@ fn inline_tags_go_where_their_words_go() {
     }
 }
 
+#[test]
+fn markup_of_html_keeps_its_nesting() {
+    for (source, expected) in [
+        (
+            "<p>Hi <img alt=a title=b src=c> you",
+            "<p><img alt=A title=B src=c> YOU hI",
+        ),
+        (
+            "<img src=x alt=dog><img alt=dog/>",
+            "<img src=x alt=DOG><img alt=DOG/>",
+        ),
+        (
+            "<label for=n>Your name:</label> <input><label>Your message <textarea title='a b'>c d</textarea></label>",
+            "<label for=n>NAME: yOUR</label> <input><label>MESSAGE yOUR <textarea title='B A'>c d</textarea></label>",
+        ),
+        (
+            "<p>Hello <a href=x title='my dog'><img src=y alt='my cat'></a> you</p>",
+            "<p><a href=x title='DOG MY'><img src=y alt='CAT MY'></a> YOU hELLO</p>",
+        ),
+        (
+            "<p><span class=b>the dog</span><span class=c></span> here</p>",
+            "<p>HERE <span class=b>DOG THE</span><span class=c></span></p>",
+        ),
+        (
+            "<p>the cat<sup><a href='#1'>[1]</a></sup> is black<sup>2</sup>, H<sub>2</sub>O and 5 m<sup>2</sup></p>",
+            "<p>m<sup>2</sup> 5 AND H<sub>2</sub>O BLACK<sup>2</sup>, IS CAT<sup><a href='#1'>[1]</a></sup> THE</p>",
+        ),
+        (
+            "<nav><a href='/'>Home</a> <a href='/about'>About us</a> | <a href='/contact'>Contact us</a></nav>",
+            "<nav><a href='/'>hOME</a> <a href='/about'>US aBOUT</a> | <a href='/contact'>US cONTACT</a></nav>",
+        ),
+        (
+            "<ruby>one<rp>(</rp><rt>wan</rt><rp>)</rp></ruby> two",
+            "TWO <ruby>ONE<rp>(</rp><rt>wan</rt><rp>)</rp></ruby>",
+        ),
+        (
+            "<a href=x>all of <div>a block</div> it</a> end",
+            "<a href=x>OF ALL <div>BLOCK A</div> END IT</a>",
+        ),
+        (
+            "<a>Where <i>is <div>it</div> now</i> and</a> then",
+            "<a><i>IS wHERE <div>IT</div> THEN AND NOW</i></a>",
+        ),
+    ] {
+        assert_eq!(translated(source, Format::Html), expected, "{source}");
+    }
+}
+
+#[test]
+fn markup_of_markdown_stays_markup() {
+    for (source, expected) in [
+        (
+            "# My project [![Build it](b.svg)](url)\n",
+            "# PROJECT mY [![IT bUILD](b.svg)](url)\n",
+        ),
+        (
+            "The [full text][], a [short one] and [other][full text].\n\n[full text]: u\n[short one]: v\n",
+            "[OTHER][full text]. AND [ONE SHORT][short one] A [TEXT, FULL][full text] tHE\n\n[full text]: u\n[short one]: v\n",
+        ),
+        (
+            "[unknown] and [what][]\n",
+            "\\[WHAT\\]\\[\\] AND \\[UNKNOWN\\]\n",
+        ),
+        ("\\# no heading \\* here\n", "HERE \\* HEADING NO #\n"),
+        ("here is one #\n", "\\# ONE IS HERE\n"),
+        ("the year was 1986.\n", "1986\\. WAS YEAR THE\n"),
+        ("is it a -\n", "\\- A IT IS\n"),
+        (
+            "a \\_b\\_ c_d \\~~x\\~~ \\$5 \\&copy; R&D\n",
+            "r&d \\&COPY; \\$5 \\~~X\\~~ C_D \\_B\\_ A\n",
+        ),
+        (
+            "**bold**ly and un*believ*able\n",
+            "*UNBELIEVABLE* AND **BOLDLY**\n",
+        ),
+        (
+            "[Home](/) | [About us](/about)\n",
+            "[hOME](/) \\| [US aBOUT](/about)\n",
+        ),
+        (
+            "***very*** **_both_** text\n",
+            "TEXT **_BOTH_** ***VERY***\n",
+        ),
+    ] {
+        assert_eq!(translated(source, Format::Markdown), expected, "{source}");
+    }
+}
+
+#[test]
+fn other_formats_keep_what_they_are_made_of() {
+    for (source, expected, format) in [
+        (
+            "50%% of %%s on %Y-%m-%d at %H:%M, <%= name %> has {n, plural, one {# cat} other {# cats}}, {d, date, short}",
+            "{d, date, short} {n, plural, one {# cat} other {# cats}} HAS <%= name %> %H:%M, AT %Y-%m-%d ON %%S OF 50%%",
+            "text",
+        ),
+        (
+            "app.title=a great app\nbutton_save: save it\napple\nbanana\nerror.404=no page\n",
+            "APP GREAT APP.TITLE=A\nIT SAVE BUTTON_SAVE:\nAPPLE\nBANANA\nPAGE ERROR.404=NO\n",
+            "text",
+        ),
+        (
+            "1\n00:00:01,000 --> 00:00:02,000\none two\n2\n00:00:03,000 --> 00:00:04,000\nthree.\n\nfour\n",
+            "1\n00:00:01,000 --> 00:00:02,000\nTHREE.\n2\n00:00:03,000 --> 00:00:04,000\nTWO ONE\n\nFOUR\n",
+            "srt",
+        ),
+        (
+            "1\n00:00:01,000 --> 00:00:02,000\n<i>one two</i> three\n\n2\n00:00:03,000 --> 00:00:04,000\nfour <i>five</i> six.\n",
+            "1\n00:00:01,000 --> 00:00:02,000\nSIX. <i>FIVE</i> FOUR\n\n2\n00:00:03,000 --> 00:00:04,000\nTHREE <i>TWO ONE</i>\n",
+            "srt",
+        ),
+        (
+            "msgid \"a b\"\nmsgstr \"\"\n\nmsgid \"cut off\nmsgstr \"\"\n\nmsgid \"tab\\there\\x41 \\101 \\a end\"\nmsgstr \"\"\n",
+            "msgid \"a b\"\nmsgstr \"B A\"\n\nmsgid \"cut off\nmsgstr \"\"\n\nmsgid \"tab\\there\\x41 \\101 \\a end\"\nmsgstr \"END \\007 a TAB\\tHEREa\"\n",
+            "po",
+        ),
+    ] {
+        assert_eq!(
+            translated(source, format.parse().unwrap()),
+            expected,
+            "{source}"
+        );
+    }
+}
+
+#[test]
+fn a_tag_with_very_many_attributes_is_read() {
+    let text = format!("<p {}>one two</p>", "a=\"1\" ".repeat(100_000));
+    let found = translated(&text, Format::Html);
+    assert_eq!(found, text.replace("one two", "TWO ONE"));
+}
+
 /// The parts of a text that are markup, or must be copied.
 fn skeleton(text: &str, format: Format) -> Vec<String> {
     let markup = match format {

@@ -352,10 +352,7 @@ impl<M: NextToken> Translator<M> {
         let found = found.map_err(|error| of_sentence(error, &indices))?;
         for (index, hypotheses) in indices.into_iter().zip(found) {
             for hypothesis in hypotheses {
-                translations[index].push(Translation {
-                    text: self.line(&hypothesis.tokens)?,
-                    hypothesis,
-                });
+                translations[index].push(self.translation(hypothesis)?);
             }
         }
         Ok(translations)
@@ -429,6 +426,17 @@ impl<M: NextToken> Translator<M> {
             })
             .collect();
         Ok(score(&self.models, &pairs?, self.options.batch_tokens)?)
+    }
+
+    /// The translation that a hypothesis says, such as one of a [`Search`] of your own.
+    ///
+    /// # Errors
+    /// When the tokenizer does not have one of its tokens.
+    pub fn translation(&self, hypothesis: Hypothesis) -> Result<Translation, TextError> {
+        Ok(Translation {
+            text: self.line(&hypothesis.tokens)?,
+            hypothesis,
+        })
     }
 
     /// Aligns a translation: per token of it, the source token attended to most while it was predicted, averaged over the

@@ -6,6 +6,8 @@ let settings = {};
 // The request under way, which the next one aborts.
 let pending = null;
 let timer = null;
+// What the model did with the sentence shown, once it was asked for.
+let insideOf = null;
 
 function problem(text) {
   $("message").textContent = text;
@@ -53,10 +55,17 @@ function show(text) {
   $("copy").disabled = text === "";
 }
 
-function showAlternatives(texts) {
-  const items = texts.map((text) => {
+function percent(probability) {
+  return `${Number((100 * probability).toPrecision(2))} %`;
+}
+
+/** Lists translations; each with its probability. */
+function showAlternatives(others) {
+  const items = [...others].map(([text, probability]) => {
     const item = document.createElement("li");
-    item.textContent = text;
+    const note = document.createElement("small");
+    note.textContent = percent(probability);
+    item.append(text, " ", note);
     return item;
   });
   $("alternatives").querySelector("ol").replaceChildren(...items);
@@ -73,6 +82,7 @@ async function translate() {
   if (text.trim() === "") {
     show("");
     showAlternatives([]);
+    $("probability").textContent = "";
     $("detected").textContent = "";
     $("result").setAttribute("aria-busy", "false");
     return;
@@ -83,12 +93,18 @@ async function translate() {
   try {
     const fields = { q: text, source: $("source").value, target: $("target").value };
     // Of a long text, alternatives are of no use.
-    if (count <= 300) fields.alternatives = 3;
+    const isShort = count <= 300;
+    if (isShort) Object.assign(fields, { alternatives: 3, probabilities: true });
     const answer = await ask("translate", fields, mine.signal);
     show(answer.translatedText);
-    $("inside").hidden = count > 300;
-    const others = (answer.alternatives ?? []).filter((other) => other !== answer.translatedText);
-    showAlternatives([...new Set(others)]);
+    $("inside").hidden = !isShort;
+    const [probability, ...ofOthers] = answer.probabilities ?? [];
+    $("probability").textContent = isShort ? `probability ${percent(probability)}` : "";
+    const others = new Map();
+    (answer.alternatives ?? []).forEach((text, index) => {
+      if (text !== answer.translatedText && !others.has(text)) others.set(text, ofOthers[index]);
+    });
+    showAlternatives(others);
     const detected = answer.detectedLanguage;
     $("detected").textContent = detected ? `${nameOf(detected.language)} (${Math.round(detected.confidence)} %)` : "";
     $("detected").dataset.code = detected?.language ?? "";
@@ -158,21 +174,82 @@ function sourceCode() {
 
 /** Hides the drawings, which are of another sentence. */
 function forget() {
+  insideOf = null;
+  $("attended").replaceChildren();
   $("inside").hidden = true;
   $("drawn").hidden = true;
   $("large").hidden = true;
 }
 
+/** What the model did with the sentence shown; it is asked for once. */
+function inside() {
+  insideOf ??= ask("inside", { q: $("text").value, source: sourceCode(), target: $("target").value });
+  return insideOf;
+}
+
+/** Makes the words of the translation point at the words that they come from. */
+async function link() {
+  const shown = $("translation").textContent;
+  if ($("inside").hidden || shown === "" || $("translation").children.length > 0) return;
+  const mine = inside();
+  // A text of several sentences, or one with kept parts, has no such words.
+  const found = await mine.catch(() => null);
+  if (!found || mine !== insideOf || $("translation").textContent !== shown) return;
+  if (found.target_parts.join("") !== shown) return;
+  const source = words(found.source_parts);
+  const target = words(found.target_parts);
+  const heads = found.cross.flat();
+  const spans = target.map(({ text, tokens }) => {
+    const span = document.createElement("span");
+    span.textContent = text;
+    span.addEventListener("mouseenter", () => point(span));
+    span.weights = source.map((word) => mean(tokens.map((query) => mean(heads.map((map) => sum(word.tokens.map((key) => map[query][key])))))));
+    return span;
+  });
+  $("translation").replaceChildren(...spans);
+  $("attended").replaceChildren(...source.map(({ text }) => {
+    const span = document.createElement("span");
+    span.textContent = text;
+    return span;
+  }));
+}
+
+/** Marks a word of the translation, and shades the words that it comes from. */
+function point(word) {
+  for (const other of $("translation").children) other.classList.toggle("pointed", other === word);
+  const most = Math.max(...word.weights);
+  [...$("attended").children].forEach((span, index) => {
+    span.style.background = `color-mix(in srgb, var(--accent) ${Math.round((60 * word.weights[index]) / most)}%, transparent)`;
+  });
+  const best = $("attended").children[word.weights.indexOf(most)].textContent.trim();
+  $("attended-text").textContent = `${word.textContent.trim()}, mostly from ${best}`;
+}
+
+/** The words of a text in parts: a part that begins with a space begins a word. */
+function words(parts) {
+  const found = [];
+  parts.forEach((part, token) => {
+    if (part === "") return;
+    if (found.length > 0 && !/^\s/.test(part)) {
+      found.at(-1).text += part;
+      found.at(-1).tokens.push(token);
+    } else {
+      found.push({ text: part, tokens: [token] });
+    }
+  });
+  return found;
+}
+
 async function look() {
   $("look").disabled = true;
   try {
-    const inside = await ask("inside", { q: $("text").value, source: sourceCode(), target: $("target").value });
+    const found = await inside();
     $("drawn").hidden = false;
-    drawTokens(inside);
-    const redraw = () => drawMaps(inside, $("kind").value);
+    drawTokens(found);
+    const redraw = () => drawMaps(found, $("kind").value);
     $("kind").onchange = redraw;
     redraw();
-    drawBeam(inside.beam);
+    drawBeam(found.beam);
   } catch (error) {
     problem(error.message);
   } finally {
@@ -180,8 +257,12 @@ async function look() {
   }
 }
 
+function sum(numbers) {
+  return numbers.reduce((all, number) => all + number, 0);
+}
+
 function mean(numbers) {
-  return numbers.reduce((sum, number) => sum + number, 0) / numbers.length;
+  return sum(numbers) / numbers.length;
 }
 
 /** The tokens; each of the target shows what it attends to. */
@@ -213,18 +294,42 @@ function drawTokens(inside) {
   $("target-tokens").replaceChildren(...target);
 }
 
-/** Draws a map of weights into a canvas. */
-function paint(canvas, map) {
+/** Draws a map of weights into a canvas, beside the tokens of its rows and columns if they are given. */
+function paint(canvas, map, labels) {
   const context = canvas.getContext("2d");
-  const [width, height] = [canvas.width / map[0].length, canvas.height / map.length];
+  const margin = labels ? 90 : 0;
+  const [width, height] = [(canvas.width - margin) / map[0].length, (canvas.height - margin) / map.length];
   context.fillStyle = "#fff";
   context.fillRect(0, 0, canvas.width, canvas.height);
   map.forEach((row, query) => {
     row.forEach((weight, key) => {
       context.fillStyle = `rgb(10 60 140 / ${weight})`;
-      context.fillRect(key * width, query * height, width, height);
+      context.fillRect(margin + key * width, margin + query * height, width, height);
     });
   });
+  if (!labels) return;
+  context.fillStyle = "#222";
+  context.font = `${Math.max(8, Math.min(15, width, height))}px sans-serif`;
+  context.textBaseline = "middle";
+  labels.rows.forEach((token, row) => context.fillText(token, 2, margin + (row + 0.5) * height, margin - 6));
+  labels.columns.forEach((token, column) => {
+    context.save();
+    context.translate(margin + (column + 0.5) * width, margin - 4);
+    context.rotate(-Math.PI / 2);
+    context.fillText(token, 0, 0, margin - 6);
+    context.restore();
+  });
+}
+
+/** The tokens of the rows and columns of a map. */
+function labelsOf(inside, kind) {
+  // The decoder reads the tokens before the one that it predicts.
+  const read = ["", ...inside.target.slice(0, -1)];
+  return {
+    cross: { rows: inside.target, columns: inside.source },
+    encoder: { rows: inside.source, columns: inside.source },
+    decoder: { rows: read, columns: read },
+  }[kind];
 }
 
 function drawMaps(inside, kind) {
@@ -240,7 +345,7 @@ function drawMaps(inside, kind) {
       paint(canvas, map);
       button.append(canvas);
       const enlarge = () => {
-        paint($("large").querySelector("canvas"), map);
+        paint($("large").querySelector("canvas"), map, labelsOf(inside, kind));
         $("large").querySelector("figcaption").textContent = `Layer ${layer + 1}, head ${head + 1}: ${map.length} queries, ${map[0].length} keys`;
         $("large").hidden = false;
       };
@@ -309,6 +414,17 @@ $("source").addEventListener("change", () => {
 $("target").addEventListener("change", translate);
 $("key").addEventListener("change", translate);
 $("look").addEventListener("click", look);
+$("translation").addEventListener("mouseenter", link);
+$("translation").addEventListener("focus", link);
+$("translation").addEventListener("keydown", (event) => {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const all = [...$("translation").children].filter((word) => word.weights);
+  if (!step || all.length === 0) return;
+  event.preventDefault();
+  const now = all.findIndex((word) => word.classList.contains("pointed"));
+  const next = now < 0 ? 0 : now + step;
+  point(all[Math.max(0, Math.min(all.length - 1, next))]);
+});
 $("swap").addEventListener("click", swap);
 $("copy").addEventListener("click", async () => {
   await navigator.clipboard.writeText($("translation").textContent);

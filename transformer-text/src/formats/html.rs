@@ -8,11 +8,11 @@ use crate::document::{Document, Piece, Template, push_raw, raw};
 use crate::writing::Writing;
 
 /// Elements within a line of text. All others end a passage.
-const INLINE: [&str; 40] = [
+const INLINE: [&str; 41] = [
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em",
     "font", "i", "img", "input", "ins", "kbd", "label", "mark", "math", "q", "rp", "rt", "ruby",
-    "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "svg", "time", "tt", "u",
-    "var", "wbr",
+    "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "svg", "textarea", "time",
+    "tt", "u", "var", "wbr",
 ];
 
 /// Elements without content.
@@ -22,16 +22,31 @@ const VOID: [&str; 13] = [
 ];
 
 /// Elements whose content is not translated.
-const KEPT: [&str; 13] = [
-    "code", "kbd", "math", "noscript", "pre", "samp", "script", "style", "svg", "template",
-    "textarea", "tt", "var",
+const KEPT: [&str; 15] = [
+    "code", "kbd", "math", "noscript", "pre", "rp", "rt", "samp", "script", "style", "svg",
+    "template", "textarea", "tt", "var",
 ];
+
+/// Of these, those whose content is no part of the sentence: pictures, formulas, fields, pronunciations.
+const BESIDE: [&str; 5] = ["math", "rp", "rt", "svg", "textarea"];
 
 /// Attributes that are translated.
 const TRANSLATED: [&str; 4] = ["alt", "aria-label", "placeholder", "title"];
 
+/// The most stack for a tag's attributes: more than half a million of them.
+const MOST_STACK: usize = 1 << 30;
+
 /// Reads HTML, a page or a part of one.
 pub(super) fn read(source: &str) -> Document {
+    // The tokenizer calls itself for each attribute in double quotation marks that a tag has.
+    let attributes = source.bytes().filter(|&byte| byte == b'"').count() / 2;
+    let stack = (attributes * (2 << 10))
+        .saturating_add(256 << 10)
+        .min(MOST_STACK);
+    stacker::maybe_grow(stack, stack, || tokenize(source))
+}
+
+fn tokenize(source: &str) -> Document {
     let mut reader = Reader {
         source,
         at: 0,
@@ -55,6 +70,8 @@ struct Kept {
     /// Elements of its name that are open, itself included.
     depth: usize,
     start: usize,
+    /// The start tag.
+    tag: Template,
     is_inline: bool,
     /// The text in it.
     text: String,
@@ -94,16 +111,6 @@ impl Reader<'_> {
                             .any(|class| class == "notranslate")
                     });
                 let is_inline = INLINE.contains(&&name[..]);
-                if (KEPT.contains(&&name[..]) || no) && !is_void {
-                    self.kept = Some(Kept {
-                        name,
-                        depth: 1,
-                        start: range.start,
-                        is_inline,
-                        text: String::new(),
-                    });
-                    return;
-                }
                 let mut values: Vec<(std::ops::Range<usize>, String)> = Vec::new();
                 for (name, value) in &tag.attributes {
                     let name = String::from_utf8_lossy(name);
@@ -113,7 +120,19 @@ impl Reader<'_> {
                     }
                 }
                 values.sort_by_key(|(range, _)| range.start);
+                let end = range.end;
                 let template = self.tag(range, values);
+                if (KEPT.contains(&&name[..]) || no) && !is_void {
+                    self.kept = Some(Kept {
+                        name,
+                        depth: 1,
+                        start: end,
+                        tag: template,
+                        is_inline,
+                        text: String::new(),
+                    });
+                    return;
+                }
                 match (is_inline, is_void) {
                     (true, true) => self.builder.point(template),
                     (true, false) => self.builder.open(&name, template),
@@ -131,12 +150,11 @@ impl Reader<'_> {
                     return;
                 }
                 let template = raw(&self.source[range]);
-                match INLINE.contains(&&name[..]) {
-                    true if matches!(&name[..], "sub" | "sup") => {
-                        self.builder.close_in_word(&name, template)
-                    }
-                    true => self.builder.close(&name, template),
-                    false => self.builder.skeleton_with(template),
+                match &name[..] {
+                    name @ ("sub" | "sup") => self.builder.close_in_word(name, template),
+                    name @ ("a" | "label") => self.builder.close_label(name, template),
+                    name if INLINE.contains(&name) => self.builder.close(name, template),
+                    _ => self.builder.skeleton_with(template),
                 }
             }
             Token::Comment(comment) => {
@@ -233,7 +251,10 @@ impl Reader<'_> {
                 let inside = &value[1..];
                 start + 1..start + 1 + inside.find(quote).unwrap_or(inside.len())
             }
-            _ => start..attribute.end,
+            _ => {
+                let end = value.find(|letter: char| letter.is_ascii_whitespace() || letter == '>');
+                start..end.map_or(attribute.end, |end| start + end)
+            }
         }
     }
 
@@ -242,14 +263,12 @@ impl Reader<'_> {
         let Some(kept) = self.kept.take() else {
             return;
         };
-        let in_document = &self.source[kept.start..end];
+        let mut template = kept.tag;
+        push_raw(&mut template, &self.source[kept.start..end]);
         match kept.is_inline {
-            // A picture, or a formula.
-            true if matches!(&kept.name[..], "svg" | "math") => {
-                self.builder.point(raw(in_document))
-            }
-            true => self.builder.fixed(&kept.text, raw(in_document)),
-            false => self.builder.skeleton(in_document),
+            true if BESIDE.contains(&&kept.name[..]) => self.builder.point(template),
+            true => self.builder.fixed(&kept.text, template),
+            false => self.builder.skeleton_with(template),
         }
     }
 

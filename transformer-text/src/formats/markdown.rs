@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 
 use crate::builder::Builder;
 use crate::document::{Document, Template, push_raw, raw};
@@ -23,6 +23,7 @@ pub(super) fn read(source: &str) -> Document {
         pending: Pending::None,
         skipped: 0,
         image: None,
+        links: Vec::new(),
     };
     for (event, range) in Parser::new_ext(source, options).into_offset_iter() {
         reader.event(event, range);
@@ -33,7 +34,7 @@ pub(super) fn read(source: &str) -> Document {
 
 /// What the source up to the next event belongs to.
 enum Pending {
-    /// Nothing: it is a block's markup, or the backslash before a character.
+    /// Nothing: it is a block's markup.
     None,
     /// The start of an element.
     Open(&'static str),
@@ -51,6 +52,8 @@ struct Reader<'a> {
     skipped: usize,
     /// The text of an image, and where it starts.
     image: Option<(usize, String)>,
+    /// The links around the current event: the label of the definition, where the text of the link is the label.
+    links: Vec<Option<String>>,
 }
 
 /// The name of an element within a line.
@@ -98,6 +101,10 @@ impl Reader<'_> {
             }
             Event::Start(tag) => {
                 self.mark_until(range.start);
+                if let Tag::Link { link_type, id, .. } = &tag {
+                    let is_label = matches!(link_type, LinkType::Collapsed | LinkType::Shortcut);
+                    self.links.push(is_label.then(|| id.to_string()));
+                }
                 match inline(&tag.to_end()) {
                     Some(name) => self.pending = Pending::Open(name),
                     None => self.builder.end_passage(),
@@ -106,9 +113,23 @@ impl Reader<'_> {
             Event::End(tag) => match inline(&tag) {
                 Some(name) => {
                     self.flush(self.at);
-                    let close = raw(&self.source[self.at.min(range.end)..range.end]);
-                    self.at = self.at.max(range.end);
-                    self.builder.close(name, close);
+                    let label = match tag {
+                        TagEnd::Link => self.links.pop().flatten(),
+                        _ => None,
+                    };
+                    // The range of a link without a label of its own ends before this.
+                    let has_brackets =
+                        label.is_some() && self.source[range.end..].starts_with("[]");
+                    let end = range.end + if has_brackets { 2 } else { 0 };
+                    let close = raw(&self.source[self.at.min(end)..end]);
+                    self.at = self.at.max(end);
+                    // The translated text is not the label.
+                    let translated = label.map(|label| raw(format!("][{label}]")));
+                    let translated = translated.unwrap_or_else(|| close.clone());
+                    self.builder.close_as(name, &close, translated);
+                    if let TagEnd::Link = tag {
+                        self.builder.label();
+                    }
                 }
                 None => {
                     self.flush(self.at);
@@ -116,9 +137,10 @@ impl Reader<'_> {
                 }
             },
             Event::Text(text) => {
-                let escape = self.mark_until(range.start);
-                let in_document = format!("{escape}{}", &self.source[range.clone()]);
-                self.builder.text(&text, &in_document);
+                let escape = self.escape(range.start);
+                self.mark_until(range.start - escape);
+                let in_document = &self.source[range.start - escape..range.end];
+                self.builder.text(&text, in_document);
                 self.at = range.end;
             }
             Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
@@ -154,10 +176,18 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads markup up to an event. Returns the backslash of an escaped character.
-    fn mark_until(&mut self, end: usize) -> String {
+    /// The length of the backslash before the text at a position; 0 without one.
+    fn escape(&self, at: usize) -> usize {
+        let is_escape = self.at < at
+            && self.source[..at].ends_with('\\')
+            && self.source[at..].starts_with(|letter: char| letter.is_ascii_punctuation());
+        usize::from(is_escape)
+    }
+
+    /// Reads markup up to an event.
+    fn mark_until(&mut self, end: usize) {
         if end < self.at {
-            return String::new();
+            return;
         }
         let markup = &self.source[self.at..end];
         if let Pending::None = self.pending
@@ -165,16 +195,12 @@ impl Reader<'_> {
             && !markup.contains('\n')
         {
             self.at = end;
-            match markup {
-                // Between a line's text and the backslash, nothing is left out.
-                "\\" => return markup.to_owned(),
-                "" => {}
-                markup => self.builder.point(raw(markup)),
+            if !markup.is_empty() {
+                self.builder.point(raw(markup));
             }
-            return String::new();
+            return;
         }
         self.flush(end);
-        String::new()
     }
 
     /// Reads markup up to `end`, as what it belongs to.

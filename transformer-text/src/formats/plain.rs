@@ -15,6 +15,9 @@ static MARKER: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a regular expression")
 });
 
+/// A line of fewer characters is a line by itself.
+const SHORTEST: usize = 30;
+
 /// Reads a text.
 pub(super) fn read(text: &str) -> Document {
     let mut builder = Builder::new(Writing::Plain);
@@ -44,10 +47,14 @@ fn paragraph(lines: &[(&str, &str)], builder: &mut Builder) {
         let content = line[marker.len()..].trim_end();
         let before = index.checked_sub(1).map(|before| lines[before]);
         let continues = before.is_some_and(|(before, _)| {
-            let first = content.chars().next();
-            let goes_on = first.is_some_and(char::is_lowercase) && !ends_sentence(before);
+            let first = content.split_whitespace().next().unwrap_or_default();
+            let goes_on = first.starts_with(char::is_lowercase)
+                && !ends_sentence(before)
+                && before.trim_end().chars().count() >= SHORTEST;
             let is_list = !marker.trim().is_empty();
-            !is_list && (goes_on || is_wrapped)
+            // A setting with a name.
+            let is_setting = first.contains('=') || first.ends_with(':');
+            !is_list && !is_setting && (goes_on || is_wrapped)
         });
         match before {
             Some((before, end)) => {

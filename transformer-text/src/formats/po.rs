@@ -47,6 +47,10 @@ pub(super) fn read(text: &str) -> Document {
                 builder.skeleton(after);
             }
             parsed => {
+                // A message that cannot be read has no translation.
+                if parsed.is_none() && line.trim_start().starts_with("msgid") {
+                    (one, many) = (String::new(), String::new());
+                }
                 if let Some(Line { key, content, .. }) = parsed {
                     match *key {
                         "msgid" => {
@@ -114,21 +118,40 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A string without its escapes.
+/// A string without its escapes, which are C's.
 fn unescaped(content: &str) -> String {
     let mut text = String::with_capacity(content.len());
-    let mut letters = content.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => match letters.next() {
-                Some('n') => text.push('\n'),
-                Some('t') => text.push('\t'),
-                Some('r') => text.push('\r'),
-                Some(other) => text.push(other),
-                None => text.push('\\'),
-            },
-            letter => text.push(letter),
-        }
+    let mut rest = content;
+    while let Some(at) = rest.find('\\') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let number = |digits: &str, radix: u32, most: usize| {
+            let length = digits
+                .bytes()
+                .take(most)
+                .take_while(|&byte| char::from(byte).is_digit(radix))
+                .count();
+            let code = u32::from_str_radix(&digits[..length], radix).ok()?;
+            Some((char::from_u32(code)?, length))
+        };
+        let (letter, length) = match rest.chars().next() {
+            None => ('\\', 0),
+            Some('n') => ('\n', 1),
+            Some('t') => ('\t', 1),
+            Some('r') => ('\r', 1),
+            Some('a') => ('\x07', 1),
+            Some('b') => ('\x08', 1),
+            Some('f') => ('\x0c', 1),
+            Some('v') => ('\x0b', 1),
+            Some('x') => {
+                number(&rest[1..], 16, 2).map_or(('x', 1), |(letter, length)| (letter, length + 1))
+            }
+            Some('0'..='7') => number(rest, 8, 3).unwrap_or(('0', 1)),
+            Some(other) => (other, other.len_utf8()),
+        };
+        text.push(letter);
+        rest = &rest[length..];
     }
+    text.push_str(rest);
     text
 }

@@ -23,12 +23,16 @@ pub(super) fn read(text: &str, is_vtt: bool) -> Document {
         is_vtt,
     };
     let mut is_text = false;
-    for (line, end) in lines(text) {
+    let mut all = lines(text).peekable();
+    while let Some((line, end)) = all.next() {
+        let is_before_time = all.peek().is_some_and(|(next, _)| next.contains("-->"));
+        let is_number = line.trim().bytes().all(|byte| byte.is_ascii_digit());
         if line.contains("-->") {
             is_text = true;
             cues.between += line;
-        } else if line.trim().is_empty() {
-            is_text = false;
+        } else if line.trim().is_empty() || is_number && is_before_time {
+            // In SubRip, a cue may have blank lines.
+            is_text &= !is_vtt;
             cues.between += line;
         } else if is_text {
             cues.line(line);

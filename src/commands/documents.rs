@@ -19,7 +19,7 @@ pub struct Documents {
     /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "n_best", "prefix", "scores", "alignments"])]
     document: Option<PathBuf>,
-    /// Format of the document: text, html, markdown, srt, vtt, tsv (its first column; tsv:2, its second), po [default: what
+    /// Format of the document: text, html, xml, markdown, srt, vtt, tsv (its first column; tsv:2, its second), po [default: what
     /// the name of the file says, else text]
     #[arg(long, value_name = "NAME", requires = "document")]
     format: Option<Format>,
@@ -70,6 +70,12 @@ impl Documents {
         let translated = translator.translate(&text, format)?;
         for noted in &translated.report.notes {
             note(noted);
+        }
+        if translated.report.sentences == 0 && !text.trim().is_empty() {
+            note(format_args!(
+                "{}: nothing in it is to be translated",
+                document.display()
+            ));
         }
         match &self.out {
             Some(out) => {

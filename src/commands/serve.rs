@@ -1,5 +1,6 @@
 //! `transformer serve`
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use tokio::net::TcpListener;
 use transformer_core::decoding::NextToken;
 use transformer_core::packed::PackedPrecision;
@@ -59,16 +61,16 @@ pub struct Serve {
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
     /// Maximum number of characters in a request
-    #[arg(long, value_name = "N", default_value_t = Limits::default().characters)]
+    #[arg(long, value_name = "N", value_parser = positive(), default_value_t = Limits::default().characters)]
     char_limit: usize,
     /// Maximum number of texts in a request
-    #[arg(long, value_name = "N", default_value_t = Limits::default().texts)]
+    #[arg(long, value_name = "N", value_parser = positive(), default_value_t = Limits::default().texts)]
     batch_limit: usize,
     /// Maximum number of alternatives in a request
     #[arg(long, value_name = "N", default_value_t = Limits::default().alternatives)]
     alternatives_limit: usize,
     /// Maximum time for a request in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().time.as_secs())]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), default_value_t = Limits::default().time.as_secs())]
     time_limit: u64,
     /// Maximum number of source tokens that wait; further requests are refused with status 429
     #[arg(long, value_name = "N", default_value_t = Limits::default().queue.waiting_tokens)]
@@ -88,6 +90,13 @@ impl Serve {
         let mut models = Vec::new();
         for argument in &self.model {
             models.push(Served::open(argument, &self.decoding, seed)?);
+        }
+        let mut pairs = BTreeSet::new();
+        for (pair, _) in models.iter().flat_map(|model: &Served| &model.pairs) {
+            if !pairs.insert(pair) {
+                let (source, target) = pair;
+                return Err(format!("--model: {source}-{target} has two models").into());
+            }
         }
         let target = common.target();
         let is_int8 = target.backend.packs() && models.iter().all(|model| model.is_int8);
@@ -125,6 +134,11 @@ impl Served {
             let (source, target) = pair.split_once('-')?;
             Some(((source.to_owned(), target.to_owned()), path))
         });
+        if let Some(((source, target), _)) = &pair
+            && (source.is_empty() || target.is_empty() || source == target)
+        {
+            return Err(format!("{argument}: names no two languages, such as en-fr=DIR").into());
+        }
         let path = PathBuf::from(pair.as_ref().map_or(argument, |(_, path)| path));
         model_directory::check(&path, None)?;
         let directory = model_directory::open(&path)?;
@@ -143,6 +157,11 @@ impl Served {
             path,
         })
     }
+}
+
+/// A parser of numbers above 0.
+fn positive() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// The names of the languages of a pair, if the model has language tokens.
@@ -332,7 +351,14 @@ async fn serve(service: Arc<Service>, listen: SocketAddr, cors: bool) -> Result 
         transformer_serve::until_signal().await;
         note("ending: accepted requests are still answered");
     };
-    transformer_serve::serve_router(listener, router, end).await?;
+    let twice = async {
+        transformer_serve::until_signal().await;
+        transformer_serve::until_signal().await;
+    };
+    tokio::select! {
+        served = transformer_serve::serve_router(listener, router, end) => served?,
+        () = twice => return Err("ended by a second signal; some accepted requests are not answered".into()),
+    }
     service.close();
     Ok(())
 }

@@ -144,8 +144,14 @@ impl Request {
             source: field("source_lang"),
             target: field("target_lang").ok_or_else(|| ApiError::missing("target_lang"))?,
             format: match field("tag_handling").as_deref() {
-                Some("html" | "xml") => Format::Html,
-                _ => Format::Text,
+                Some("html") => Format::Html,
+                Some("xml") => Format::Xml,
+                None | Some("") => Format::Text,
+                Some(other) => {
+                    return Err(ApiError::invalid(format!(
+                        "tag_handling {other} is not supported"
+                    )));
+                }
             },
         })
     }

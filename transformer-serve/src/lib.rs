@@ -61,6 +61,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::cors::{Any, CorsLayer};
+use tower_http::timeout::RequestBodyTimeoutLayer;
 use utoipa::OpenApi;
 
 pub use inside::{Inside, Node, inside};
@@ -97,6 +98,9 @@ const CONNECTIONS: usize = 1024;
 
 /// The time for the headers of a request.
 const HEADERS: Duration = Duration::from_secs(10);
+
+/// The time for each part of a body to follow the one before.
+const BODY: Duration = Duration::from_secs(15);
 
 /// The recorder of the process's metrics.
 static METRICS: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
@@ -136,6 +140,7 @@ pub fn router(service: Arc<Service>) -> Router {
         .method_not_allowed_fallback(|| async { ApiError::method() })
         .layer(middleware::from_fn_with_state(service.clone(), observe))
         .layer(DefaultBodyLimit::max(body))
+        .layer(RequestBodyTimeoutLayer::new(BODY))
         .with_state(service)
 }
 

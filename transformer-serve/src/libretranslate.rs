@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::multipart::MultipartError;
 use axum::extract::{Multipart, Path, RawQuery, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -429,18 +430,13 @@ pub(crate) async fn settings(State(service): State<Arc<Service>>) -> Json<serde_
         "keyRequired": service.needs_key(),
         "suggestions": false,
         "filesTranslation": true,
-        "supportedFilesFormat": EXTENSIONS.map(|extension| format!(".{extension}")),
+        "supportedFilesFormat": Format::EXTENSIONS.map(|extension| format!(".{extension}")),
         "language": {
             "source": {"code": source, "name": name(source)},
             "target": {"code": target, "name": name(target)},
         },
     }))
 }
-
-/// Extensions of the files that are translated.
-const EXTENSIONS: [&str; 10] = [
-    "txt", "html", "htm", "md", "markdown", "srt", "vtt", "tsv", "po", "pot",
-];
 
 /// Translates a file.
 #[utoipa::path(
@@ -455,7 +451,10 @@ pub(crate) async fn translate_file(
 ) -> Result<Json<FileAnswer>, ApiError> {
     let mut fields = BTreeMap::new();
     let mut file = None;
-    let wrong = |_| ApiError::invalid("Invalid request: not a valid form");
+    let wrong = |error: MultipartError| match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(),
+        _ => ApiError::invalid("Invalid request: not a valid form"),
+    };
     while let Some(part) = parts.next_field().await.map_err(wrong)? {
         let name = part.name().unwrap_or_default().to_owned();
         match &name[..] {
@@ -476,7 +475,7 @@ pub(crate) async fn translate_file(
     let extension = file_name
         .rsplit_once('.')
         .map(|(_, extension)| extension.to_lowercase());
-    let extension = extension.filter(|extension| EXTENSIONS.contains(&&extension[..]));
+    let extension = extension.filter(|extension| Format::EXTENSIONS.contains(&&extension[..]));
     let extension =
         extension.ok_or_else(|| ApiError::invalid("Invalid request: file format not supported"))?;
     let format = Format::of_file(std::path::Path::new(&format!("x.{extension}")));

@@ -118,14 +118,14 @@ impl Service {
     /// The pairs to translate over.
     pub(crate) fn path(&self, source: &str, target: &str) -> Result<Vec<Pair>, ApiError> {
         let languages = self.pairs.languages();
-        let Some(targets) = languages.get(source) else {
-            return Err(ApiError::invalid(format!("{source} is not supported")));
+        let is_known = |code: &str| {
+            languages.contains_key(code) || languages.values().any(|targets| targets.contains(code))
         };
-        let is_known = languages.values().any(|targets| targets.contains(target));
-        if !is_known && !languages.contains_key(target) {
-            return Err(ApiError::invalid(format!("{target} is not supported")));
+        if let Some(unknown) = [source, target].into_iter().find(|code| !is_known(code)) {
+            return Err(ApiError::invalid(format!("{unknown} is not supported")));
         }
-        if !targets.contains(target) {
+        let targets = languages.get(source);
+        if !targets.is_some_and(|targets| targets.contains(target)) {
             let name = crate::languages::name;
             return Err(ApiError::invalid(format!(
                 "{} ({target}) is not available as a target language from {} ({source})",

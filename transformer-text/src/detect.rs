@@ -7,6 +7,8 @@ use whatlang::Lang;
 pub struct LanguageDetector {
     allowed: Vec<Lang>,
     detector: whatlang::Detector,
+    /// Of all languages.
+    any: whatlang::Detector,
 }
 
 /// A guess.
@@ -30,6 +32,7 @@ impl LanguageDetector {
         }
         Self {
             detector: whatlang::Detector::with_allowlist(allowed.clone()),
+            any: whatlang::Detector::new(),
             allowed,
         }
     }
@@ -41,6 +44,15 @@ impl LanguageDetector {
     pub fn detect(&self, text: &str) -> Option<Guess> {
         let found = self.detector.detect(text)?;
         let (language, confidence) = (found.lang(), found.confidence());
+        // Among few languages, one is found for a text of any other, too.
+        if let Some(other) = self.any.detect(text)
+            && !self.allowed.contains(&other.lang())
+        {
+            return Some(Guess {
+                language: language.code(),
+                confidence: confidence.min(1.0 - other.confidence()) / 2.0,
+            });
+        }
         let guess = Guess {
             language: language.code(),
             confidence,
@@ -92,6 +104,8 @@ mod tests {
         assert_eq!(detector.detect(""), None);
         // Not allowed.
         let two = LanguageDetector::among(["eng", "fra"]);
-        assert_ne!(two.detect("Guten Tag").unwrap().language, "deu");
+        let guess = two.detect("Guten Tag, wie geht es Ihnen?").unwrap();
+        assert_ne!(guess.language, "deu");
+        assert!(guess.confidence < 0.3, "{guess:?}");
     }
 }

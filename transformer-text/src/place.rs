@@ -180,9 +180,15 @@ impl Placing<'_> {
                 continue;
             }
             let free = |cell: &Cell| cell.fixed.is_none() && !cell.is_covered;
-            let longest = 3 + 2 * cells(&self.sentence.text[span.range.clone()], &[]).len();
+            let longest = 1 + cells(&self.sentence.text[span.range.clone()], &[]).len();
             let best = self.best(&span.range, &(0..self.cells.len()), free);
-            match best.filter(|best| best.len() <= longest) {
+            // Something of the translation is left, if the sentence has other words.
+            let is_all = |best: &Range<usize>| {
+                let mut others = (0..self.cells.len()).filter(|at| !best.contains(at));
+                self.has_words_besides_solid()
+                    && !others.any(|at| self.cells[at].is_word && free(&self.cells[at]))
+            };
+            match best.filter(|best| best.len() <= longest && !is_all(best)) {
                 Some(best) => {
                     self.cover(best, index);
                     placed.push((text_of(span), Placed::Aligned));
@@ -191,6 +197,22 @@ impl Placing<'_> {
             }
         }
         placed
+    }
+
+    /// Whether the sentence has words that are in no fixed span.
+    fn has_words_besides_solid(&self) -> bool {
+        let mut at = 0;
+        let mut has_words = false;
+        for span in self
+            .sentence
+            .spans
+            .iter()
+            .filter(|span| span.kind.is_solid())
+        {
+            has_words |= self.sentence.text[at..span.range.start].contains(char::is_alphanumeric);
+            at = span.range.end;
+        }
+        has_words || self.sentence.text[at..].contains(char::is_alphanumeric)
     }
 
     /// Puts a fixed span in the place of cells.

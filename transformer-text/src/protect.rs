@@ -127,7 +127,9 @@ impl Glossary {
                 (term.trim(), translation.trim())
             });
             match fields {
-                Some((term, translation)) if !term.is_empty() => glossary.add(term, translation),
+                Some((term, translation)) if !term.is_empty() && !translation.is_empty() => {
+                    glossary.add(term, translation);
+                }
                 _ => return Err(GlossaryError { line: index + 1 }),
             }
         }

@@ -88,7 +88,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Loop => "the translation repeats itself",
-            Self::TooLong => "the translation is far too long",
+            Self::TooLong => "the translation is far too long, or does not end",
             Self::TooShort => "the translation is far too short",
             Self::Copy => "the translation is a copy of the sentence",
         })

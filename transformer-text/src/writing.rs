@@ -5,8 +5,10 @@
 pub(crate) enum Writing {
     /// As it is.
     Plain,
-    /// `&`, `<` and `>` as entities.
+    /// `&`, `<`, `>` and spaces that do not break as entities.
     Html,
+    /// `&`, `<` and `>` as entities.
+    Xml,
     /// The same, and the quotation mark around the value of an attribute; a space in a value without any.
     Attribute(Option<char>),
     /// With a backslash before what would be markup.
@@ -27,9 +29,9 @@ impl Writing {
             let is_in_word = is_word(before) && is_word(letters.peek().copied());
             before = Some(letter);
             match (self, letter) {
-                (Self::Html | Self::Attribute(_), '&') => *written += "&amp;",
-                (Self::Html | Self::Attribute(_), '<') => *written += "&lt;",
-                (Self::Html | Self::Attribute(_), '>') => *written += "&gt;",
+                (Self::Html | Self::Xml | Self::Attribute(_), '&') => *written += "&amp;",
+                (Self::Html | Self::Xml | Self::Attribute(_), '<') => *written += "&lt;",
+                (Self::Html | Self::Xml | Self::Attribute(_), '>') => *written += "&gt;",
                 (Self::Html | Self::Attribute(_), '\u{a0}') => *written += "&nbsp;",
                 (Self::Attribute(Some('"')), '"') => *written += "&quot;",
                 (Self::Attribute(Some('\'')), '\'') => *written += "&#39;",

@@ -3,6 +3,7 @@
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{Token, Tokenizer};
 
+use super::spaced_text;
 use crate::builder::Builder;
 use crate::document::{Document, Piece, Template, push_raw, raw};
 use crate::writing::Writing;
@@ -180,37 +181,10 @@ impl Reader<'_> {
         let in_document = &self.source[self.at..start];
         match &mut self.kept {
             Some(kept) => kept.text += &text,
-            None => self.write(&text, in_document),
+            None => spaced_text(&mut self.builder, &text, in_document),
         }
         self.at = end;
         start..end
-    }
-
-    /// Text, in which whitespace is one space.
-    fn write(&mut self, text: &str, in_document: &str) {
-        // The parts of both between whitespace: character references are never spaces of the source.
-        let is_space = |letter: char| matches!(letter, ' ' | '\t' | '\n' | '\r' | '\u{c}');
-        let words = |text: &str| text.split(is_space).filter(|word| !word.is_empty()).count();
-        if words(text) != words(in_document) {
-            // A reference that is a space, such as `&#32;`.
-            return self.builder.text(text, in_document);
-        }
-        let mut words = text.split(is_space).filter(|word| !word.is_empty());
-        let mut rest = in_document;
-        while !rest.is_empty() {
-            let space = rest.len() - rest.trim_start_matches(is_space).len();
-            let (spaces, after) = rest.split_at(space);
-            match spaces {
-                "" => {}
-                spaces if spaces.contains(['\n', '\r']) => self.builder.line_break(spaces),
-                spaces => self.builder.text(" ", spaces),
-            }
-            let (word, after) = after.split_at(after.find(is_space).unwrap_or(after.len()));
-            if !word.is_empty() {
-                self.builder.text(words.next().unwrap_or_default(), word);
-            }
-            rest = after;
-        }
     }
 
     /// A start tag, with passages for the values of attributes.

@@ -6,10 +6,12 @@ mod plain;
 mod po;
 mod subtitles;
 mod tsv;
+mod xml;
 
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::builder::Builder;
 use crate::document::Document;
 
 /// The format of a text.
@@ -22,6 +24,9 @@ pub enum Format {
     /// HTML. Tags are kept, and so is the content of `code`, `pre`, `script`, `style` and of elements with
     /// `translate="no"`. The attributes `alt`, `title`, `placeholder` and `aria-label` are translated.
     Html,
+    /// XML. An element beside text is a part of it; all others end it. Elements with `translate="no"` or
+    /// `translatable="false"`, attributes and CDATA are kept.
+    Xml,
     /// Markdown (CommonMark with tables). Code, links' addresses and markup are kept.
     Markdown,
     /// Subtitles in SubRip's format. A sentence may extend over several cues.
@@ -40,7 +45,13 @@ pub enum Format {
 impl Format {
     /// The names of the formats, as [`from_str`](Self::from_str) reads them. `tsv` translates the first field, `tsv:2`
     /// the second.
-    pub const NAMES: [&str; 7] = ["text", "html", "markdown", "srt", "vtt", "tsv", "po"];
+    pub const NAMES: [&str; 8] = ["text", "html", "xml", "markdown", "srt", "vtt", "tsv", "po"];
+
+    /// The extensions of file names that say a format.
+    pub const EXTENSIONS: [&str; 13] = [
+        "txt", "html", "htm", "xhtml", "xml", "md", "markdown", "srt", "vtt", "tsv", "tab", "po",
+        "pot",
+    ];
 
     /// The format that the extension of a file name says; text if it says none.
     pub fn of_file(path: &Path) -> Self {
@@ -49,6 +60,7 @@ impl Format {
             .map(|extension| extension.to_string_lossy().to_lowercase());
         match extension.as_deref() {
             Some("html" | "htm" | "xhtml") => Self::Html,
+            Some("xml") => Self::Xml,
             Some("md" | "markdown") => Self::Markdown,
             Some("srt") => Self::Srt,
             Some("vtt") => Self::Vtt,
@@ -63,6 +75,7 @@ impl Format {
         match self {
             Self::Text => plain::read(text),
             Self::Html => html::read(text),
+            Self::Xml => xml::read(text),
             Self::Markdown => markdown::read(text),
             Self::Srt => subtitles::read(text, false),
             Self::Vtt => subtitles::read(text, true),
@@ -73,7 +86,10 @@ impl Format {
 
     /// Whether the format has tags, so that tags in its text are markup.
     pub(crate) fn has_tags(self) -> bool {
-        matches!(self, Self::Html | Self::Markdown | Self::Srt | Self::Vtt)
+        matches!(
+            self,
+            Self::Html | Self::Xml | Self::Markdown | Self::Srt | Self::Vtt
+        )
     }
 }
 
@@ -84,6 +100,7 @@ impl FromStr for Format {
         Ok(match name {
             "text" => Self::Text,
             "html" => Self::Html,
+            "xml" => Self::Xml,
             "markdown" => Self::Markdown,
             "srt" => Self::Srt,
             "vtt" => Self::Vtt,
@@ -121,6 +138,33 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
         let content = content.strip_suffix('\r').unwrap_or(content);
         line.split_at(content.len())
     })
+}
+
+/// Adds text to a passage, in which whitespace is one space.
+fn spaced_text(builder: &mut Builder, text: &str, in_document: &str) {
+    // The parts of both between whitespace: character references are never spaces of the source.
+    let is_space = |letter: char| matches!(letter, ' ' | '\t' | '\n' | '\r' | '\u{c}');
+    let words = |text: &str| text.split(is_space).filter(|word| !word.is_empty()).count();
+    if words(text) != words(in_document) {
+        // A reference that is a space, such as `&#32;`.
+        return builder.text(text, in_document);
+    }
+    let mut words = text.split(is_space).filter(|word| !word.is_empty());
+    let mut rest = in_document;
+    while !rest.is_empty() {
+        let space = rest.len() - rest.trim_start_matches(is_space).len();
+        let (spaces, after) = rest.split_at(space);
+        match spaces {
+            "" => {}
+            spaces if spaces.contains(['\n', '\r']) => builder.line_break(spaces),
+            spaces => builder.text(" ", spaces),
+        }
+        let (word, after) = after.split_at(after.find(is_space).unwrap_or(after.len()));
+        if !word.is_empty() {
+            builder.text(words.next().unwrap_or_default(), word);
+        }
+        rest = after;
+    }
 }
 
 /// Whether a text ends as a sentence does.
@@ -162,7 +206,7 @@ mod tests {
         let error = "docx".parse::<Format>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown format \"docx\"; the formats are text, html, markdown, srt, vtt, tsv, po"
+            "unknown format \"docx\"; the formats are text, html, xml, markdown, srt, vtt, tsv, po"
         );
         assert_eq!(Format::of_file(Path::new("a/B.HTM")), Format::Html);
     }

@@ -22,24 +22,32 @@ pub(super) fn read(text: &str, is_vtt: bool) -> Document {
         length: 0,
         is_vtt,
     };
+    let all: Vec<(&str, &str)> = lines(text).collect();
     let mut is_text = false;
-    let mut all = lines(text).peekable();
-    while let Some((line, end)) = all.next() {
-        let is_before_time = all.peek().is_some_and(|(next, _)| next.contains("-->"));
-        let is_number = line.trim().bytes().all(|byte| byte.is_ascii_digit());
-        if line.contains("-->") {
-            is_text = true;
-            cues.between += line;
-        } else if line.trim().is_empty() || is_number && is_before_time {
-            // In SubRip, a cue may have blank lines.
-            is_text &= !is_vtt;
-            cues.between += line;
-        } else if is_text {
-            cues.line(line);
-        } else {
-            cues.between += line;
+    let mut at = 0;
+    while at < all.len() {
+        let is_number = |line: &str| line.trim().bytes().all(|byte| byte.is_ascii_digit());
+        let is_time = |at: usize| all.get(at).is_some_and(|(line, _)| line.contains("-->"));
+        let is_blank = |at: usize| all[at].0.trim().is_empty();
+        // A cue may follow another without a blank line.
+        let is_cue = |at: usize| is_time(at) || is_number(all[at].0) && is_time(at + 1);
+        let (line, end) = all[at];
+        if is_text && !is_cue(at) && !is_blank(at) {
+            let next = (at..all.len()).find(|&next| is_cue(next) || is_blank(next));
+            let next = next.unwrap_or(all.len());
+            cues.cue(&all[at..next]);
+            at = next;
+            continue;
         }
+        is_text = match () {
+            () if is_time(at) => true,
+            // In SubRip, a cue may have blank lines.
+            () if is_blank(at) => is_text && !is_vtt,
+            () => is_text,
+        };
+        cues.between += line;
         cues.between += end;
+        at += 1;
     }
     let Cues {
         mut builder,
@@ -62,32 +70,46 @@ struct Cues {
 }
 
 impl Cues {
-    /// A line of a cue.
-    fn line(&mut self, line: &str) {
-        let indent = line.len() - line.trim_start().len();
-        let (indent, content) = line.split_at(indent);
+    /// The text of a cue, or a part of it. Markup around all of it stays around all of it.
+    fn cue(&mut self, lines: &[(&str, &str)]) {
+        let texts: Vec<&str> = lines.iter().map(|(line, _)| *line).collect();
+        let around = around(&texts.join("\n"));
+        for (index, (line, end)) in lines.iter().enumerate() {
+            let start = if index == 0 { around.start } else { 0 };
+            let is_last = index + 1 == lines.len();
+            let after = if is_last { around.end } else { 0 };
+            self.line(line, start, line.len() - after);
+            self.between += end;
+        }
+    }
+
+    /// A line of a cue, of which this part is text.
+    fn line(&mut self, line: &str, start: usize, end: usize) {
+        let text = &line[start..end];
+        let trimmed = text
+            .trim_start()
+            .trim_start_matches(['-', '–', '—', '♪', ' ']);
+        let (before, content) = line[..end].split_at(end - trimmed.len());
         let content = content.trim_end();
-        let dash = content.len() - content.trim_start_matches(['-', '–', '—', '♪', ' ']).len();
-        let (dash, content) = content.split_at(dash);
         let first = content.chars().find(|letter| letter.is_alphanumeric());
         let begins_small = first.is_some_and(char::is_lowercase);
         let trails_off = self.last.ends_with("...") || self.last.ends_with('…');
         let goes_on = (!ends_sentence(&self.last) || trails_off && begins_small)
-            && dash.trim().is_empty()
+            && before[start..].trim().is_empty()
             && self.length < LONGEST
             && self.builder.is_in_passage();
-        let between = std::mem::take(&mut self.between);
+        let between = std::mem::take(&mut self.between) + before;
         match goes_on {
-            true => self.builder.line_break(&format!("{between}{indent}{dash}")),
+            true => self.builder.line_break(&between),
             false => {
                 self.length = 0;
-                self.builder.skeleton(&format!("{between}{indent}{dash}"));
+                self.builder.skeleton(&between);
             }
         }
         self.length += content.len();
         self.content(content);
         self.last = content.to_owned();
-        self.between += &line[indent.len() + dash.len() + content.len()..];
+        self.between += &line[before.len() + content.len()..];
     }
 
     /// Text with tags, and in SubRip with `{\an8}` and alike.
@@ -103,11 +125,7 @@ impl Cues {
                 return;
             };
             let tag = &rest[markup.clone()];
-            let name = tag.trim_start_matches(['<', '/']);
-            let name = name
-                .split(|letter: char| !letter.is_alphanumeric())
-                .next()
-                .unwrap_or_default();
+            let name = name(tag);
             match () {
                 () if tag.starts_with("</") => self.builder.close(name, raw(tag)),
                 // Without a name: a time.
@@ -119,6 +137,51 @@ impl Cues {
             rest = &rest[markup.end..];
         }
     }
+}
+
+/// The bytes of markup around all of the text of a cue: before and after it.
+fn around(cue: &str) -> std::ops::Range<usize> {
+    let mut tags: Vec<std::ops::Range<usize>> = Vec::new();
+    let mut at = 0;
+    while let Some(tag) = markup(&cue[at..]) {
+        tags.push(at + tag.start..at + tag.end);
+        at += tag.end;
+    }
+    // The tag that ends what each one begins.
+    let mut ends = vec![None; tags.len()];
+    let mut open: Vec<usize> = Vec::new();
+    for (index, tag) in tags.iter().enumerate() {
+        match &cue[tag.clone()] {
+            end if end.starts_with("</") => {
+                let begins = |&at: &usize| name(&cue[tags[at].clone()]) == name(end);
+                if let Some(at) = open.iter().rposition(begins) {
+                    ends[open[at]] = Some(index);
+                    open.truncate(at);
+                }
+            }
+            _ => open.push(index),
+        }
+    }
+    let (mut start, mut end) = (0, cue.len());
+    for (tag, ends) in tags.iter().zip(ends) {
+        let is_first = cue[start..tag.start].trim().is_empty();
+        match ends.map(|end| &tags[end]) {
+            Some(last) if is_first && cue[last.end..end].trim().is_empty() => {
+                (start, end) = (tag.end, last.start);
+            }
+            // For all of the cue.
+            None if is_first && !cue[tag.clone()].starts_with("</") => start = tag.end,
+            _ => break,
+        }
+    }
+    start..cue.len() - end
+}
+
+/// The name of a tag.
+fn name(tag: &str) -> &str {
+    let name = tag.trim_start_matches(['<', '/']);
+    let mut parts = name.split(|letter: char| !letter.is_alphanumeric());
+    parts.next().unwrap_or_default()
 }
 
 /// The first markup of a line.

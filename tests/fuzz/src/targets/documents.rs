@@ -52,6 +52,11 @@ pub fn html(_: &Path) -> Target {
     target(DocumentFormat::Html)
 }
 
+/// XML.
+pub fn xml(_: &Path) -> Target {
+    target(DocumentFormat::Xml)
+}
+
 /// Markdown.
 pub fn markdown(_: &Path) -> Target {
     target(DocumentFormat::Markdown)

@@ -63,6 +63,7 @@ pub const ALL: &[(&str, Make)] = &[
     ("command-line", command_line::command_line),
     ("document-text", documents::text),
     ("document-html", documents::html),
+    ("document-xml", documents::xml),
     ("document-markdown", documents::markdown),
     ("document-srt", documents::srt),
     ("document-vtt", documents::vtt),

@@ -23,6 +23,7 @@ fn what_cannot_be_served_is_refused_in_one_line() {
     let glossary = file(folder.path(), "terms", "one\ttwo\nthree\n");
     let model = model.display().to_string();
     let named = format!("en-fr={model}");
+    let same = format!("en-en={model}");
     for (flags, problem) in [
         (
             vec!["--model", &model],
@@ -44,6 +45,14 @@ fn what_cannot_be_served_is_refused_in_one_line() {
                 "{}: line 2: a term and its translation must be separated by a tab",
                 glossary.display()
             ),
+        ),
+        (
+            vec!["--model", &named, &named],
+            "--model: en-fr has two models".to_owned(),
+        ),
+        (
+            vec!["--model", &same],
+            format!("{same}: names no two languages, such as en-fr=DIR"),
         ),
         (
             vec!["--model", &named, "--listen", "192.0.2.1:5000"],

@@ -108,6 +108,28 @@ def with_clients(program):
         say("deepl: ok")
 
 
+def with_curl(program):
+    """The examples of the guide, as they are written there."""
+    guide = (ROOT / "docs/guide/serving.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", guide, re.S)
+    commands = [line for block in blocks for line in block.replace("\\\n", "").splitlines() if line.startswith("curl ")]
+    assert len(commands) >= 8, commands
+    with server(program) as running, tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "page.html").write_text(f"<p>{SENTENCE}</p>")
+        for command in commands:
+            command = command.replace("http://127.0.0.1:5000", running.url).replace("curl ", "curl --fail --silent --show-error ", 1)
+            answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=folder)
+            assert answer.returncode == 0, (command, answer.stdout, answer.stderr)
+            if "stream=true" in command:
+                events = re.findall(r"event: (\w+)", answer.stdout)
+                assert events == ["sentence", "sentence", "done"], answer.stdout
+            elif command.endswith("/metrics"):
+                assert "transformer_requests_total" in answer.stdout
+            else:
+                assert json.loads(answer.stdout), command
+    say(f"curl: ok, {len(commands)} examples of the guide")
+
+
 def with_checkers(program, requests):
     """The description is valid, and made-up requests find no fault."""
     from openapi_spec_validator import validate
@@ -279,6 +301,7 @@ parser.add_argument("--requests", type=int, default=200)
 parser.add_argument("--pictures")
 arguments = parser.parse_args()
 with_clients(arguments.program)
+with_curl(arguments.program)
 with_checkers(arguments.program, arguments.requests)
 hostile(arguments.program)
 ended_under_load(arguments.program)

@@ -34,6 +34,9 @@ fn the_beam_and_the_maps_are_those_of_the_translation() {
     let best = translator.translate_n_best(&[sentence], "").unwrap();
     let target = &best[0][0].hypothesis.tokens;
     assert_eq!(found.target.len(), target.len());
+    assert_eq!(found.source_parts.concat(), sentence);
+    assert_eq!(found.target_parts.concat(), best[0][0].text);
+    assert_eq!(found.source_parts[..2], ["a", "b"]);
     let (src_len, tgt_len) = (found.source.len(), target.len().max(1));
     assert_eq!(src_len, 5);
     for (maps, layers, queries, keys) in [

@@ -98,12 +98,33 @@ async fn a_text_is_translated_as_by_libretranslate() {
     );
     assert!(detected[0]["confidence"].as_f64().unwrap() > 50.0);
     assert_eq!(answer["alternatives"].as_array().unwrap().len(), 2);
+    assert_eq!(answer["probabilities"], Value::Null);
 
     let request = json!({"q": "<p>Where <b>is it</b>?</p>", "source": "en", "target": "fr", "format": "html"});
     let (_, answer) = post(&router, "/translate", request).await;
     assert_eq!(
         answer,
         json!({"translatedText": "<p><b>IT? IS</b> wHERE</p>"})
+    );
+    // The probabilities of the translation and of its alternatives, best first.
+    let request = json!({"q": "Where is it?", "source": "en", "target": "fr", "alternatives": 2, "probabilities": true});
+    let (_, answer) = post(&router, "/translate", request).await;
+    let probabilities = answer["probabilities"].as_array().unwrap();
+    let probabilities: Vec<f64> = probabilities.iter().filter_map(Value::as_f64).collect();
+    assert_eq!(
+        probabilities.len(),
+        1 + answer["alternatives"].as_array().unwrap().len()
+    );
+    assert!(
+        probabilities.is_sorted_by(|one, next| one >= next) && probabilities[0] > 0.8,
+        "{probabilities:?}"
+    );
+    // Markup of XML.
+    let request = json!({"text": ["one <x id='1'>two three</x> <y/> four"], "source_lang": "EN", "target_lang": "FR", "tag_handling": "xml"});
+    let (_, answer) = post(&router, "/v2/translate", request).await;
+    assert_eq!(
+        answer["translations"][0]["text"],
+        "<y/> FOUR <x id='1'>THREE TWO</x> ONE"
     );
     // A text in the target language stays as it is, and an empty one is empty.
     let request = json!({"q": ["Where?", ""], "source": "en", "target": "en"});
@@ -168,7 +189,7 @@ async fn errors_are_libretranslates() {
         (
             json!({"q": "a", "source": "fr", "target": "en"}),
             400,
-            "fr is not supported",
+            "English (en) is not available as a target language from French (fr)",
         ),
         (
             json!({"q": "a", "source": "en", "target": "fr", "format": "docx"}),
@@ -212,6 +233,15 @@ async fn errors_are_libretranslates() {
             "{body}"
         );
     }
+    let body =
+        json!({"text": ["a"], "source_lang": "EN", "target_lang": "FR", "tag_handling": "docx"});
+    assert_eq!(
+        post(&router, "/v2/translate", body).await,
+        (
+            StatusCode::BAD_REQUEST,
+            json!({"error": "tag_handling docx is not supported"})
+        )
+    );
     for body in ["{", "{\"q\": \"\u{1}", "[[[[[[["] {
         let request = Request::post("/translate").header("content-type", "application/json");
         let found = ask(&router, request.body(body.into()).unwrap()).await;

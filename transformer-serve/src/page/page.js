@@ -219,7 +219,7 @@ function point(word) {
   for (const other of $("translation").children) other.classList.toggle("pointed", other === word);
   const most = Math.max(...word.weights);
   [...$("attended").children].forEach((span, index) => {
-    span.style.background = `color-mix(in srgb, var(--accent) ${Math.round((60 * word.weights[index]) / most)}%, transparent)`;
+    span.style.background = `color-mix(in srgb, var(--accent) ${Math.round((40 * word.weights[index]) / most)}%, transparent)`;
   });
   const best = $("attended").children[word.weights.indexOf(most)].textContent.trim();
   $("attended-text").textContent = `${word.textContent.trim()}, mostly from ${best}`;
@@ -284,7 +284,7 @@ function drawTokens(inside) {
     token.setAttribute("aria-label", `${text}, mostly from ${best}`);
     const shade = () => {
       weights.forEach((weight, key) => {
-        source[key].style.background = `color-mix(in srgb, var(--accent) ${Math.round((70 * weight) / most)}%, transparent)`;
+        source[key].style.background = `color-mix(in srgb, var(--accent) ${Math.round((40 * weight) / most)}%, transparent)`;
       });
     };
     token.addEventListener("mouseenter", shade);

@@ -134,9 +134,9 @@ impl Builder {
 
     /// A line break within a passage, which stands for a space.
     pub fn line_break(&mut self, in_document: &str) {
-        self.ended = None;
         let start = self.passage.text.len();
         if !self.passage.text.is_empty() && !self.passage.text.ends_with(' ') {
+            self.ended = None;
             self.passage.text.push(' ');
         }
         self.span(start, Kind::Break(in_document.to_owned()));
@@ -293,12 +293,26 @@ impl Builder {
 
     /// Ends a passage.
     pub fn end_passage(&mut self) {
-        // What is not closed yet is around the rest.
         let end = self.passage.text.len();
+        // What begins right after an element, and has no text here, stays outside of it.
+        let is_point = |span: &Span| matches!(span.kind, Kind::Point(_));
+        let outside = self.open.iter().find_map(|open| {
+            let spans = self.passage.spans.get(open.span..)?;
+            let after = open.after.filter(|_| spans.iter().all(is_point))?;
+            Some((open.span, after))
+        });
+        if let Some((first, after)) = outside {
+            for span in self.passage.spans.split_off(first) {
+                if let Kind::Point(template) = &span.kind {
+                    self.extend_close(after, template);
+                }
+            }
+        }
+        // What is not closed yet is around the rest.
         self.ended = None;
         for Open { name, span, .. } in self.open.drain(..) {
-            let span = &mut self.passage.spans[span];
-            if let Kind::Point(open) = &mut span.kind
+            if let Some(span) = self.passage.spans.get_mut(span)
+                && let Kind::Point(open) = &mut span.kind
                 && span.range.start < end
             {
                 let open = Some(std::mem::take(open));
@@ -409,7 +423,7 @@ impl Passage {
 
     /// The word of which a part is in this range, unless all of it is.
     fn word_around(&self, range: &Range<usize>) -> Option<Range<usize>> {
-        if range.is_empty() {
+        if range.is_empty() || self.text[range.clone()].contains(char::is_whitespace) {
             return None;
         }
         let start = self.text[..range.start]
@@ -444,7 +458,16 @@ impl Passage {
                 _ => part.start < at && at <= part.end || at == part.start && follows_space,
             }
         };
-        let whole = sentences(self, 0, &[part.start, part.end]);
+        let inside = Self {
+            spans: self
+                .spans
+                .iter()
+                .filter(|span| is_part(span))
+                .cloned()
+                .collect(),
+            ..self.clone()
+        };
+        let whole = sentences(&inside, 0, &[part.start, part.end]);
         let Some(word) = whole.iter().find(|word| word.range == part) else {
             return;
         };

@@ -173,7 +173,35 @@ pub(crate) fn cut(sentence: &Sentence, at: &[usize]) -> Vec<Sentence> {
                 part.range.end = sentence.range.start + start;
             }
             let at = at - part.text_start(sentence);
-            part.spans.push(pointed(span, at, template));
+            let point = pointed(span, at, template);
+            // Behind the elements that end before it, which the text's end does not tell.
+            let text_end = part.text_end(sentence);
+            let is_before = |other: &&Span| {
+                matches!(other.kind, Kind::Element { close: Some(_), .. })
+                    && (text_end..start).contains(&other.range.end)
+                    && other.range.start < text_end
+            };
+            let before = sentence.spans.iter().filter(is_before).count();
+            let closed = part
+                .spans
+                .iter_mut()
+                .filter_map(|other| match &mut other.kind {
+                    Kind::Element {
+                        close: Some(close), ..
+                    } if other.range.end == at => Some(close),
+                    _ => None,
+                });
+            // Those that end after it are around those that end before it.
+            let closed: Vec<&mut Template> = closed.collect();
+            let outermost = closed.len().checked_sub(before);
+            match outermost.and_then(|outermost| closed.into_iter().nth(outermost)) {
+                Some(close) if start > text_end => {
+                    if let Kind::Point(template) = &point.kind {
+                        extend(close, template);
+                    }
+                }
+                _ => part.spans.push(point),
+            }
             continue;
         }
         for index in covered.clone() {

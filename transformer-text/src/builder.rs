@@ -218,7 +218,7 @@ impl Builder {
         let in_words = self.in_words.iter_mut();
         let indices = in_words.chain(&mut self.labels);
         indices.for_each(|index| *index += 1);
-        self.ended = None;
+        self.ended = Some(0);
     }
 
     /// Makes one point of an element without text, such as a link around an image, and of what is in it. Returns whether it

@@ -214,7 +214,17 @@ pub(crate) fn cut(sentence: &Sentence, at: &[usize]) -> Vec<Sentence> {
                 },
                 kind => kind.clone(),
             };
-            found[index].spans.push(Span { range, kind });
+            // An element that neither begins nor ends here is of no concern.
+            let is_around = matches!(
+                kind,
+                Kind::Element {
+                    open: None,
+                    close: None
+                }
+            );
+            if !is_around {
+                found[index].spans.push(Span { range, kind });
+            }
         }
     }
     found

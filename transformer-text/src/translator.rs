@@ -143,6 +143,17 @@ struct Alternative {
 }
 
 impl SentenceTranslation {
+    /// A translation that comes from elsewhere. Without attention, markup is set by its relative position in the sentence.
+    pub fn of(sentence: &Sentence, text: String) -> Self {
+        Self {
+            template: place(sentence, &text, None).template,
+            text,
+            log_prob: 0.0,
+            notes: Vec::new(),
+            alternatives: Vec::new(),
+        }
+    }
+
     /// Other translations, best first, without markup.
     pub fn alternatives(&self) -> impl Iterator<Item = &str> {
         self.alternatives

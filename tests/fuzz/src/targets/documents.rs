@@ -7,7 +7,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use tower::ServiceExt;
 use transformer_serve::{Limits, Names, Pairs, Service, router};
-use transformer_text::{Format as DocumentFormat, TextTranslator};
+use transformer_text::{Format as DocumentFormat, SentenceTranslation, TextTranslator};
 
 use super::{Target, read};
 use crate::mutate::Format;
@@ -17,7 +17,11 @@ mod support;
 
 use support::{Reverser, translator};
 
-/// A target that reads a text as a document, and translates it. The seeds are the documents of transformer-text's tests.
+/// Bytes of a seed: what happens in a document happens in a few lines.
+const SEED: usize = 500;
+
+/// A target that reads a text as a document, reverses the words of its sentences, and writes it; the model does so for a few.
+/// The seeds are parts of the documents of transformer-text's tests.
 fn target(format: DocumentFormat) -> Target {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../transformer-text/tests/texts");
     let files = std::fs::read_dir(folder).expect("the documents of the tests");
@@ -28,18 +32,44 @@ fn target(format: DocumentFormat) -> Target {
         longest: 60,
         ..Reverser::default()
     }));
+    let seeds = files.iter().flat_map(|file| parts(&read(file)));
+    let mut count = 0_usize;
     Target {
         format: Format::Text,
-        seeds: files.iter().map(|file| read(file)).collect(),
+        seeds: seeds.collect(),
         run: Box::new(move |input| {
             let Ok(text) = std::str::from_utf8(input) else {
                 return false;
             };
-            let translated = translator.translate(text, format);
-            translated.expect("the model computes no NaN");
+            count += 1;
+            if count.is_multiple_of(64) {
+                let translated = translator.translate(text, format);
+                translated.expect("the model computes no NaN");
+                return true;
+            }
+            let prepared = translator.prepare(text, format);
+            let translations = prepared.sentences().iter().map(|sentence| {
+                let words: Vec<&str> = sentence.text().split(' ').rev().collect();
+                SentenceTranslation::of(sentence, words.join(" "))
+            });
+            let translations = translations.collect();
+            prepared.finish(translations);
             true
         }),
     }
+}
+
+/// A document in parts that begin with a line.
+fn parts(document: &[u8]) -> Vec<Vec<u8>> {
+    let mut parts: Vec<Vec<u8>> = vec![Vec::new()];
+    for line in document.split_inclusive(|&byte| byte == b'\n') {
+        let last = parts.last_mut().expect("never empty");
+        match last.len() + line.len() > SEED && !last.is_empty() {
+            true => parts.push(line.to_vec()),
+            false => last.extend(line),
+        }
+    }
+    parts
 }
 
 /// Plain text.

@@ -8,7 +8,7 @@ use regex::Regex;
 
 use crate::document::{Kind, Passage, Span, raw};
 
-/// Placeholders and addresses. What may precede one is checked by [`may_begin`].
+/// Placeholders and addresses. Ends of words are ASCII's, with which texts of any script are searched fast.
 static KEPT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?x)
@@ -19,9 +19,9 @@ static KEPT: LazyLock<Regex> = LazyLock::new(|| {
         | [$\#%]?\{[\w.:\-\ ]{0,40}(?:,[^{}\n]{0,60})?\}
         | <%[^%\n]{0,80}%>
         | %%
-        | %[-0]?[A-Za-z](?:[-/:.]%[-0]?[A-Za-z])+\b{end-half}
+        | %[-0]?[A-Za-z](?:[-/:.]%[-0]?[A-Za-z])+(?-u:\b{end-half})
         | %\(\w{1,40}\)[sdif]
-        | (?P<printf> %(?:\d+\$)?[-+0\#']*\d*(?:\.\d+)?(?:hh|h|ll|l|L|z|j|t)?[sdiouxXeEfgGcp@YmBHMSIyjAZ] )\b{end-half}
+        | (?P<printf> %(?:\d+\$)?[-+0\#']*\d*(?:\.\d+)?(?:hh|h|ll|l|L|z|j|t)?[sdiouxXeEfgGcp@YmBHMSIyjAZ] )(?-u:\b{end-half})
         | \$[A-Za-z_]\w*
         | (?P<colon> :[a-z_]\w+ )\b
         | (?P<tag> </?[A-Za-z][^<>\n]{0,200}> )

@@ -195,6 +195,11 @@ fn other_formats_keep_what_they_are_made_of() {
             "srt",
         ),
         (
+            "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\n<v Roger>\n<c>one two</c>\n",
+            "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\n<v Roger>\n<c>TWO ONE</c>\n",
+            "vtt",
+        ),
+        (
             "msgid \"a b\"\nmsgstr \"\"\n\nmsgid \"cut off\nmsgstr \"\"\n\nmsgid \"tab\\there\\x41 \\101 \\a end\"\nmsgstr \"\"\n",
             "msgid \"a b\"\nmsgstr \"B A\"\n\nmsgid \"cut off\nmsgstr \"\"\n\nmsgid \"tab\\there\\x41 \\101 \\a end\"\nmsgstr \"END \\007 a TAB\\tHEREa\"\n",
             "po",

@@ -163,10 +163,15 @@ fn around(cue: &str) -> std::ops::Range<usize> {
         }
     }
     let (mut start, mut end) = (0, cue.len());
+    // They are in the first line, and in the last.
+    let first_line = cue.find('\n').unwrap_or(cue.len());
+    let last_line = cue.rfind('\n').map_or(0, |at| at + 1);
     for (tag, ends) in tags.iter().zip(ends) {
-        let is_first = cue[start..tag.start].trim().is_empty();
+        let is_first = tag.end <= first_line && cue[start..tag.start].trim().is_empty();
         match ends.map(|end| &tags[end]) {
-            Some(last) if is_first && cue[last.end..end].trim().is_empty() => {
+            Some(last)
+                if is_first && last.start >= last_line && cue[last.end..end].trim().is_empty() =>
+            {
                 (start, end) = (tag.end, last.start);
             }
             // For all of the cue.

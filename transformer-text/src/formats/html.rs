@@ -34,17 +34,38 @@ const BESIDE: [&str; 5] = ["math", "rp", "rt", "svg", "textarea"];
 /// Attributes that are translated.
 const TRANSLATED: [&str; 4] = ["alt", "aria-label", "placeholder", "title"];
 
-/// The most stack for a tag's attributes: more than half a million of them.
+/// Attributes that any thread has the stack for.
+const FEW: usize = 100;
+
+/// The stack for an attribute, with room to spare.
+const PER_ATTRIBUTE: usize = 2 << 10;
+
+/// The largest stack: for more than half a million attributes.
 const MOST_STACK: usize = 1 << 30;
 
 /// Reads HTML, a page or a part of one.
 pub(super) fn read(source: &str) -> Document {
     // The tokenizer calls itself for each attribute in double quotation marks that a tag has.
     let attributes = source.bytes().filter(|&byte| byte == b'"').count() / 2;
-    let stack = (attributes * (2 << 10))
-        .saturating_add(256 << 10)
-        .min(MOST_STACK);
-    stacker::maybe_grow(stack, stack, || tokenize(source))
+    if attributes <= FEW {
+        return tokenize(source);
+    }
+    let stack = (attributes * PER_ATTRIBUTE).min(MOST_STACK) + (1 << 20);
+    let read = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(stack);
+        let thread = thread.spawn_scoped(scope, || tokenize(source)).ok()?;
+        Some(
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
+    });
+    // Without memory for the stack, it is kept as it is.
+    read.unwrap_or_else(|| {
+        let mut builder = Builder::new(Writing::Html);
+        builder.skeleton(source);
+        builder.end()
+    })
 }
 
 fn tokenize(source: &str) -> Document {

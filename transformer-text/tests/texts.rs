@@ -200,6 +200,11 @@ fn other_formats_keep_what_they_are_made_of() {
             "vtt",
         ),
         (
+            "msgid \"a b\"\nmsgstr \"\"\nmsgstr \"\"\n",
+            "msgid \"a b\"\nmsgstr \"B A\"\nmsgstr \"\"\n",
+            "po",
+        ),
+        (
             "msgid \"a b\"\nmsgstr \"\"\n\nmsgid \"cut off\nmsgstr \"\"\n\nmsgid \"tab\\there\\x41 \\101 \\a end\"\nmsgstr \"\"\n",
             "msgid \"a b\"\nmsgstr \"B A\"\n\nmsgid \"cut off\nmsgstr \"\"\n\nmsgid \"tab\\there\\x41 \\101 \\a end\"\nmsgstr \"END \\007 a TAB\\tHEREa\"\n",
             "po",

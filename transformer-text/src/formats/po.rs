@@ -5,6 +5,9 @@ use crate::builder::Builder;
 use crate::document::{Document, Piece, Template, has_letters};
 use crate::writing::Writing;
 
+/// The most forms of a plural.
+const FORMS: usize = 6;
+
 /// A line with a string.
 struct Line<'a> {
     /// `msgid`, `msgstr[1]`; none where the string continues the one of the line before.
@@ -23,6 +26,8 @@ pub(super) fn read(text: &str) -> Document {
     let parsed: Vec<Option<Line<'_>>> = lines.iter().map(|(line, _)| Line::parse(line)).collect();
     let (mut one, mut many) = (String::new(), String::new());
     let mut is_many = false;
+    // Translations of the message.
+    let mut filled = 0;
     for (index, (line, end)) in lines.iter().enumerate() {
         let next = parsed[index + 1..].iter();
         let continued = next.map_while(|line| line.as_ref().filter(|line| line.key.is_empty()));
@@ -33,7 +38,8 @@ pub(super) fn read(text: &str) -> Document {
                 before,
                 content: "",
                 after,
-            }) if key.starts_with("msgstr") && is_empty => {
+            }) if key.starts_with("msgstr") && is_empty && filled < FORMS => {
+                filled = if *key == "msgstr" { FORMS } else { filled + 1 };
                 let is_first = matches!(*key, "msgstr" | "msgstr[0]");
                 builder.skeleton(before);
                 fill(
@@ -55,6 +61,7 @@ pub(super) fn read(text: &str) -> Document {
                     match *key {
                         "msgid" => {
                             is_many = false;
+                            filled = 0;
                             (one, many) = (unescaped(content), String::new());
                         }
                         "msgid_plural" => {

@@ -275,13 +275,12 @@ impl Builder {
     /// Says that the element that was closed last is a link or a label.
     pub fn label(&mut self) {
         let end = self.passage.text.len();
-        let spans = self.passage.spans.iter();
-        let closed = spans
-            .enumerate()
-            .rev()
-            .filter(|(_, span)| matches!(span.kind, Kind::Element { .. }) && span.range.end == end);
         // Of those that end here, the outermost.
-        if let Some((index, _)) = closed.last() {
+        let closed =
+            self.passage.spans.iter().position(|span| {
+                matches!(span.kind, Kind::Element { .. }) && span.range.end == end
+            });
+        if let Some(index) = closed {
             self.labels.push(index);
         }
     }

@@ -5,16 +5,20 @@
 //! covers in the sentence: around the contiguous ones of which most are. Every tag is written once, and tags are nested as
 //! they were.
 
+mod cells;
+mod written;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use transformer_core::text::Alignment;
 
-use crate::document::{Kind, Piece, Span, Template, extend, push_raw};
+use cells::{cells, is_whole};
+
+use crate::document::{Kind, Span, Template};
 use crate::report::Placed;
 use crate::scripts::has_no_spaces;
 use crate::sentence::Sentence;
-use crate::writing::Writing;
 
 /// A translation with the markup of its sentence.
 pub(crate) struct Placement {
@@ -107,7 +111,9 @@ fn parents(sentence: &Sentence) -> Vec<Option<usize>> {
 impl Placing<'_> {
     /// The places of the translation where the text of a fixed span is found, in the order of the spans.
     fn literal(&self) -> Vec<Option<Range<usize>>> {
-        let mut taken: Vec<Range<usize>> = Vec::new();
+        let mut is_taken = vec![false; self.translation.len()];
+        // Where the search for a text goes on: what is before is taken, or no whole word.
+        let mut nexts: BTreeMap<&str, usize> = BTreeMap::new();
         let spans = self.sentence.spans.iter().map(|span| {
             let text = match &span.kind {
                 Kind::Fixed(_) => &self.sentence.text[span.range.clone()],
@@ -117,16 +123,20 @@ impl Placing<'_> {
             if text.is_empty() {
                 return None;
             }
-            let found = self.translation.match_indices(text);
-            let mut found = found.map(|(start, text)| start..start + text.len());
+            let next = nexts.entry(text).or_default();
+            let rest = &self.translation[*next..];
+            let found = rest.match_indices(text);
+            let mut found = found.map(|(start, text)| *next + start..*next + start + text.len());
             let free = found.find(|found| {
-                let is_free = taken
-                    .iter()
-                    .all(|taken| taken.end <= found.start || found.end <= taken.start);
-                is_free && is_whole(self.translation, found)
-            })?;
-            taken.push(free.clone());
-            Some(free)
+                !is_taken[found.clone()].contains(&true) && is_whole(self.translation, found)
+            });
+            *next = free
+                .as_ref()
+                .map_or(self.translation.len(), |free| free.end);
+            if let Some(free) = &free {
+                is_taken[free.clone()].fill(true);
+            }
+            free
         });
         spans.collect()
     }
@@ -485,364 +495,5 @@ impl Placing<'_> {
             }
             place => place,
         }
-    }
-}
-
-/// Whether a place in a text is not a part of a longer word.
-fn is_whole(text: &str, place: &Range<usize>) -> bool {
-    let edge = |one: Option<char>, other: Option<char>| {
-        let is_word = |letter: Option<char>| {
-            letter.is_some_and(|letter| letter.is_alphanumeric() && !has_no_spaces(letter))
-        };
-        !(is_word(one) && is_word(other))
-    };
-    let inside = &text[place.clone()];
-    edge(
-        text[..place.start].chars().next_back(),
-        inside.chars().next(),
-    ) && edge(inside.chars().next_back(), text[place.end..].chars().next())
-}
-
-/// The cells of a translation. What is found literally is divided from the rest.
-fn cells(text: &str, literal: &[Option<Range<usize>>]) -> Vec<Cell> {
-    let mut edges: Vec<usize> = literal
-        .iter()
-        .flatten()
-        .flat_map(|range| [range.start, range.end])
-        .collect();
-    edges.sort_unstable();
-    let mut cells: Vec<Cell> = Vec::new();
-    let mut before: Option<char> = None;
-    for (at, letter) in text.char_indices() {
-        let end = at + letter.len_utf8();
-        let joins = before.is_some_and(|before| joins(before, letter));
-        if letter.is_whitespace() {
-            before = None;
-            continue;
-        }
-        match cells.last_mut() {
-            Some(cell) if joins && edges.binary_search(&at).is_err() => {
-                cell.range.end = end;
-                cell.is_word |= letter.is_alphanumeric();
-            }
-            _ => cells.push(Cell {
-                range: at..end,
-                source: None,
-                is_word: letter.is_alphanumeric(),
-                fixed: None,
-                is_covered: false,
-            }),
-        }
-        before = Some(letter);
-    }
-    cells
-}
-
-/// Whether two adjacent characters are of one word.
-fn joins(one: char, other: char) -> bool {
-    let is_word = |letter: char| {
-        !has_no_spaces(letter) && (letter.is_alphanumeric() || "'’-_".contains(letter))
-    };
-    is_word(one) && is_word(other) || is_mark(other)
-}
-
-/// Whether a character belongs to the one before it: an accent, a vowel sign, a joiner or a variation of an emoji.
-fn is_mark(letter: char) -> bool {
-    matches!(letter,
-        '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{591}'..='\u{5bd}' | '\u{610}'..='\u{61a}'
-        | '\u{64b}'..='\u{65f}' | '\u{900}'..='\u{903}' | '\u{93a}'..='\u{94f}' | '\u{e31}' | '\u{e34}'..='\u{e3a}'
-        | '\u{e47}'..='\u{e4e}' | '\u{200d}' | '\u{20d0}'..='\u{20ff}' | '\u{3099}' | '\u{309a}'
-        | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}')
-}
-
-impl Placing<'_> {
-    /// The translation with its spans.
-    fn written(&self) -> Template {
-        let spans = &self.sentence.spans;
-        // Spans at each cell, in the order of the sentence.
-        let mut starting: Vec<Vec<usize>> = vec![Vec::new(); self.cells.len()];
-        let mut after: Vec<Vec<usize>> = vec![Vec::new(); self.cells.len()];
-        let mut ending: Vec<Vec<usize>> = vec![Vec::new(); self.cells.len()];
-        let mut children: Vec<Vec<usize>> = vec![Vec::new(); spans.len()];
-        let mut homeless = Vec::new();
-        for (index, span) in spans.iter().enumerate() {
-            match &self.places[index] {
-                _ if matches!(span.kind, Kind::Break(_)) => {}
-                Place::Cells(cells) if matches!(span.kind, Kind::Element { .. }) => {
-                    starting[cells.start].push(index);
-                    ending[cells.end - 1].push(index);
-                }
-                // Written with its cell.
-                Place::Cells(_) => {}
-                Place::Before(at) => {
-                    // Before the elements that it is not in.
-                    let starting = &mut starting[*at];
-                    let is_around = |&other: &usize| self.is_in(index, other);
-                    let from = starting.iter().rposition(is_around).map_or(0, |at| at + 1);
-                    let is_element = |&other: &usize| matches!(self.places[other], Place::Cells(_));
-                    let next = starting[from..].iter().position(is_element);
-                    starting.insert(next.map_or(starting.len(), |next| from + next), index);
-                }
-                Place::After(at) => after[*at].push(index),
-                Place::WithParent => match self.parents[index] {
-                    Some(parent) => children[parent].push(index),
-                    None => homeless.push(index),
-                },
-            }
-        }
-        let breaks = self.breaks();
-        let mut written = Template::new();
-        let mut at = 0;
-        for (index, cell) in self.cells.iter().enumerate() {
-            if cell.is_covered {
-                at = cell.range.end;
-                self.write_ends(index, &after, &ending, &children, &mut written);
-                continue;
-            }
-            match breaks.get(&index) {
-                Some(texts) => texts.iter().for_each(|text| push_raw(&mut written, text)),
-                None => self.write(at..cell.range.start, &mut written),
-            }
-            let begins_line = |index: usize| index == 0 || breaks.contains_key(&index);
-            let is_markup_here = cell.fixed.is_none() && self.is_markup(index, begins_line);
-            for &span in &starting[index] {
-                match (&spans[span].kind, &self.places[span]) {
-                    (Kind::Element { open, .. }, Place::Cells(_)) => {
-                        extend(&mut written, open.as_ref().unwrap_or(&Vec::new()));
-                    }
-                    _ => {
-                        self.write_alone(span, &children, &mut written);
-                        self.space_after(span, &mut written);
-                    }
-                }
-            }
-            match cell.fixed {
-                Some(span) => self.write_solid(span, cell, &mut written),
-                None if is_markup_here => {
-                    push_raw(&mut written, "\\");
-                    self.write(cell.range.clone(), &mut written);
-                }
-                None => self.write(cell.range.clone(), &mut written),
-            }
-            at = cell.range.end;
-            self.write_ends(index, &after, &ending, &children, &mut written);
-        }
-        for text in breaks.get(&self.cells.len()).into_iter().flatten() {
-            push_raw(&mut written, text);
-        }
-        for span in homeless {
-            self.write_alone(span, &children, &mut written);
-        }
-        written
-    }
-
-    /// Writes what is after a cell.
-    fn write_ends(
-        &self,
-        cell: usize,
-        after: &[Vec<usize>],
-        ending: &[Vec<usize>],
-        children: &[Vec<usize>],
-        written: &mut Template,
-    ) {
-        // An element that ends here, and what comes after it in the sentence and is not in it, in this order.
-        let mut ends: Vec<usize> = ending[cell].clone();
-        for &span in &after[cell] {
-            while let Some(&element) = ends.last()
-                && !self.is_in(span, element)
-            {
-                self.write_close(element, written);
-                ends.pop();
-            }
-            self.space_before(span, written);
-            self.write_alone(span, children, written);
-        }
-        for element in ends.into_iter().rev() {
-            self.write_close(element, written);
-        }
-    }
-
-    /// Whether a span is in an element.
-    fn is_in(&self, span: usize, element: usize) -> bool {
-        let mut parent = self.parents[span];
-        while let Some(index) = parent {
-            if index == element {
-                return true;
-            }
-            parent = self.parents[index];
-        }
-        false
-    }
-
-    fn write_close(&self, element: usize, written: &mut Template) {
-        if let Kind::Element {
-            close: Some(close), ..
-        } = &self.sentence.spans[element].kind
-        {
-            extend(written, close);
-        }
-    }
-
-    /// Writes a span that covers no cell, and those in it.
-    fn write_alone(&self, span: usize, children: &[Vec<usize>], written: &mut Template) {
-        // Spans to open, and elements to close.
-        let mut left = vec![(span, false)];
-        while let Some((span, is_end)) = left.pop() {
-            match &self.sentence.spans[span].kind {
-                Kind::Element { open, .. } if self.is_emphasis(open.as_ref()) => {
-                    left.extend(children[span].iter().rev().map(|&child| (child, false)));
-                }
-                Kind::Element { .. } if is_end => self.write_close(span, written),
-                Kind::Element { open, .. } => {
-                    extend(written, open.as_ref().unwrap_or(&Vec::new()));
-                    left.push((span, true));
-                    left.extend(children[span].iter().rev().map(|&child| (child, false)));
-                }
-                Kind::Fixed(template) | Kind::Point(template) => extend(written, template),
-                Kind::Term(term) => self.write_text(term, written),
-                Kind::Break(_) => {}
-            }
-        }
-    }
-
-    /// Whether a cell would be markup in Markdown: at the beginning of a line, the marker of a block such as a list.
-    fn is_markup(&self, index: usize, begins_line: impl Fn(usize) -> bool) -> bool {
-        if self.sentence.writing != Writing::Markdown {
-            return false;
-        }
-        let text = |index: usize| &self.translation[self.cells[index].range.clone()];
-        let end = self.cells[index].range.end;
-        let follows_space = self.translation[end..].starts_with(char::is_whitespace);
-        match text(index) {
-            "#" | ">" | "=" => begins_line(index),
-            "-" | "+" => begins_line(index) && follows_space,
-            // A reference to a character.
-            "&" => {
-                let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '#';
-                let after = self.translation[end..].trim_start_matches(is_name);
-                after.len() < self.translation.len() - end && after.starts_with(';')
-            }
-            "." | ")" => {
-                let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-                index > 0 && begins_line(index - 1) && is_number(text(index - 1)) && follows_space
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether this is the beginning of Markdown's emphasis, which is none without text in it.
-    fn is_emphasis(&self, open: Option<&Template>) -> bool {
-        let is_sign = |piece: &Piece| match piece {
-            Piece::Raw(text) => text.bytes().all(|byte| b"*_~".contains(&byte)),
-            _ => false,
-        };
-        self.sentence.writing == Writing::Markdown
-            && open.is_some_and(|open| !open.is_empty() && open.iter().all(is_sign))
-    }
-
-    /// The space after an inserted fixed span, where the sentence has one.
-    fn space_after(&self, span: usize, written: &mut Template) {
-        let Range { end, .. } = self.sentence.spans[span].range;
-        let follows = self.sentence.text[end..].starts_with(char::is_whitespace);
-        if self.sentence.spans[span].kind.is_solid() && follows {
-            push_raw(written, " ");
-        }
-    }
-
-    /// The space before an inserted fixed span, where the sentence has one.
-    fn space_before(&self, span: usize, written: &mut Template) {
-        let Range { start, .. } = self.sentence.spans[span].range;
-        let precedes = self.sentence.text[..start].ends_with(char::is_whitespace);
-        if self.sentence.spans[span].kind.is_solid() && precedes {
-            push_raw(written, " ");
-        }
-    }
-
-    fn write_solid(&self, span: usize, cell: &Cell, written: &mut Template) {
-        match &self.sentence.spans[span].kind {
-            Kind::Fixed(template) => extend(written, template),
-            Kind::Term(term) => self.write_text(term, written),
-            _ => self.write(cell.range.clone(), written),
-        }
-    }
-
-    fn write(&self, range: Range<usize>, written: &mut Template) {
-        self.write_text(&self.translation[range], written);
-    }
-
-    fn write_text(&self, text: &str, written: &mut Template) {
-        push_raw(written, &self.sentence.writing.written(text));
-    }
-
-    /// The line breaks before each cell: those nearest to their relative positions in the sentence, with at least one cell
-    /// between two, if there are enough.
-    fn breaks(&self) -> BTreeMap<usize, Vec<&str>> {
-        let count = |text: &str| {
-            text.chars()
-                .filter(|letter| !letter.is_whitespace())
-                .count()
-        };
-        let breaks = self
-            .sentence
-            .spans
-            .iter()
-            .enumerate()
-            .filter_map(|span| match span {
-                (
-                    index,
-                    Span {
-                        range,
-                        kind: Kind::Break(text),
-                    },
-                ) => Some((index, count(&self.sentence.text[..range.start]), text)),
-                _ => None,
-            });
-        let breaks: Vec<(usize, usize, &String)> = breaks.collect();
-        // Where a line may end, with the characters before it.
-        let mut before = 0;
-        let mut places: Vec<(usize, usize)> = Vec::new();
-        for (at, cell) in self.cells.iter().enumerate() {
-            if at > 0 && self.may_break(at) {
-                places.push((at, before));
-            }
-            before += count(&self.translation[cell.range.clone()]);
-        }
-        let before_all = before as f64;
-        let scale = before_all / count(&self.sentence.text).max(1) as f64;
-        let mut found = BTreeMap::<usize, Vec<&str>>::new();
-        let mut next = 0;
-        for (index, (span, position, text)) in breaks.iter().enumerate() {
-            let left = breaks.len() - index - 1;
-            // Those that leave one for each break after this one.
-            let most = places.len().saturating_sub(left).max(next);
-            let ideal = *position as f64 * scale;
-            // Rather than in an element that the break is not in, anywhere else.
-            let distance = |&(at, before): &(usize, usize)| {
-                let is_outside =
-                    self.outside_of_elements(*span, Place::Before(at)) == Place::Before(at);
-                let distance = (before as f64 - ideal).abs();
-                if is_outside {
-                    distance
-                } else {
-                    distance + before_all
-                }
-            };
-            let best = (next..most)
-                .min_by(|&one, &other| distance(&places[one]).total_cmp(&distance(&places[other])));
-            let at = best.map_or(self.cells.len(), |best| places[best].0);
-            next = best.map_or(next, |best| best + 1);
-            found.entry(at).or_default().push(text);
-        }
-        found
-    }
-
-    /// Whether a line may end before a cell.
-    fn may_break(&self, at: usize) -> bool {
-        let [one, other] = [&self.cells[at - 1].range, &self.cells[at].range];
-        let first = |range: &Range<usize>| self.translation[range.clone()].chars().next();
-        let is_dense = |range: &Range<usize>| {
-            first(range).is_some_and(|letter| has_no_spaces(letter) && letter.is_alphanumeric())
-        };
-        !self.cells[at].is_covered && (one.end < other.start || is_dense(one) && is_dense(other))
     }
 }

@@ -28,7 +28,7 @@ pub struct Decoding {
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
     coverage_penalty: Option<f64>,
     /// Sample each token from its distribution instead of searching. Samples depend only on --seed and the sentence, so
-    /// equal sentences have equal samples. --n-best gives several samples per sentence
+    /// equal sentences have equal samples
     #[arg(long, conflicts_with_all = ["beam", "length_penalty", "early_stopping", "coverage_penalty"])]
     sample: bool,
     /// Sampling temperature, by which log-probabilities are divided [default: 1]

@@ -29,26 +29,26 @@ Examples:
   transformer serve --model en-fr=model
   curl http://127.0.0.1:5000/translate -d q='Where are you going?' -d source=en -d target=fr
 
-  Several pairs; those without a model of their own are translated over English:
+  Several pairs; those without a model of their own are translated via English:
     transformer serve --model de-en=opus-mt-de-en en-fr=opus-mt-en-fr
 
-The page, the interface and the operation are described in docs/guide/serving.md.";
+docs/guide/serving.md describes the web page, the API, and how to run the server.";
 
-/// Serve translations over HTTP, with LibreTranslate's interface and a page.
+/// Serve translations over HTTP: LibreTranslate's API and a web page.
 ///
-/// The sentences of all clients are translated in common batches. SIGTERM and Ctrl-C end the server once the accepted
+/// The sentences of all clients are translated in shared batches. SIGTERM and Ctrl-C end the server once the accepted
 /// requests are answered.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Serve {
-    /// Model directories, each with its languages, such as en-fr=model; a directory alone is a multilingual model, between all
-    /// of its languages. Each is loaded when it is first used
+    /// Model directories, each with its languages, such as en-fr=model; a directory without a pair must hold a multilingual
+    /// model, and serves every pair of its languages. Each is loaded when it is first used
     #[arg(long, required = true, num_args = 1.., value_name = "[SOURCE-TARGET=]DIR")]
     model: Vec<String>,
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5000")]
     listen: SocketAddr,
-    /// File of keys, one per line; requests must have one of them
+    /// File of keys, one per line; every POST request must carry one of them
     #[arg(long, value_name = "FILE")]
     api_keys: Option<PathBuf>,
     /// File of terms with prescribed translations, one per line: the term, a tab, its translation
@@ -57,7 +57,7 @@ pub struct Serve {
     /// Allow pages of other origins to use the server (CORS)
     #[arg(long)]
     cors: bool,
-    /// Maximum size of all loaded models together, in MiB; the model that was not used for the longest time is dropped
+    /// Maximum size of the files of all loaded models together, in MiB; beyond it, the least recently used model is unloaded
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
     /// Maximum number of characters in a request

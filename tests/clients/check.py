@@ -140,7 +140,7 @@ def with_checkers(program, requests):
         say("openapi-spec-validator: ok")
         checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
         command = [pathlib.Path(sys.executable).parent / "schemathesis", "run", f"{running.url}/spec", "--checks", checks,
-                   "--max-examples", str(max(requests // 10, 1)), "--phases", "fuzzing,coverage", "--workers", "4", "--seed", "1"]
+                   "--max-examples", str(max(requests // 4, 1)), "--phases", "fuzzing,coverage", "--workers", "4", "--seed", "1"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"schemathesis:\n{done.stdout[-6000:]}{done.stderr[-2000:]}")
@@ -297,7 +297,7 @@ def with_browser(program, pictures):
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--program", default=ROOT / "target/debug/transformer")
-parser.add_argument("--requests", type=int, default=200)
+parser.add_argument("--requests", type=int, default=100)
 parser.add_argument("--pictures")
 arguments = parser.parse_args()
 with_clients(arguments.program)

@@ -143,7 +143,12 @@ impl Queue {
             return Err(Refused::Closing);
         }
         let tokens: usize = request.sentences.iter().map(|(tokens, _)| tokens).sum();
-        if state.waiting > 0 && state.waiting + tokens > self.shared.limits.waiting_tokens {
+        let most = self.shared.limits.waiting_tokens;
+        if state.waiting + tokens > most {
+            // Clients that have gone leave their room to others.
+            state.drop_gone();
+        }
+        if state.waiting > 0 && state.waiting + tokens > most {
             counter!("transformer_refused_total", "reason" => "full").increment(1);
             return Err(Refused::Full);
         }
@@ -429,8 +434,9 @@ mod tests {
         let refused = queue.submit(request(&model, text)).err();
         assert_eq!(refused, Some(Refused::Full));
         drop(gone);
-        assert_eq!(answer(&mut first), "ONE FIRST THE");
+        // Their room is free at once.
         let mut last = queue.submit(request(&model, "the last one")).unwrap();
+        assert_eq!(answer(&mut first), "ONE FIRST THE");
         assert_eq!(answer(&mut last), "ONE LAST THE");
         // The first and the last.
         assert_eq!(counted.batches.load(Ordering::Relaxed), 2);

@@ -262,6 +262,15 @@ impl Placing<'_> {
         }
         let before_all = before as f64;
         let scale = before_all / count(&self.sentence.text).max(1) as f64;
+        let is_inside = |cells: &Range<usize>, at: usize| cells.start < at && at < cells.end;
+        // Before each cell, the number of elements that it is in the middle of.
+        let mut inside = vec![0_usize; self.cells.len()];
+        for (span, place) in self.sentence.spans.iter().zip(&self.places) {
+            if let (Kind::Element { .. }, Place::Cells(cells)) = (&span.kind, place) {
+                let middle = cells.start + 1..cells.end.max(cells.start + 1);
+                inside[middle].iter_mut().for_each(|count| *count += 1);
+            }
+        }
         let mut found = BTreeMap::<usize, Vec<&str>>::new();
         let mut next = 0;
         for (index, (span, position, text)) in breaks.iter().enumerate() {
@@ -270,11 +279,11 @@ impl Placing<'_> {
             let most = places.len().saturating_sub(left).max(next);
             let ideal = *position as f64 * scale;
             // Rather than in an element that the break is not in, anywhere else.
+            let around = self.elements_around(*span);
             let distance = |&(at, before): &(usize, usize)| {
-                let is_outside =
-                    self.outside_of_elements(*span, Place::Before(at)) == Place::Before(at);
+                let of_break = around.iter().filter(|cells| is_inside(cells, at)).count();
                 let distance = (before as f64 - ideal).abs();
-                if is_outside {
+                if of_break == inside[at] {
                     distance
                 } else {
                     distance + before_all
@@ -287,6 +296,19 @@ impl Placing<'_> {
             found.entry(at).or_default().push(text);
         }
         found
+    }
+
+    /// The cells of the elements that a span is in.
+    fn elements_around(&self, span: usize) -> Vec<Range<usize>> {
+        let mut around = Vec::new();
+        let mut parent = self.parents[span];
+        while let Some(element) = parent {
+            if let Place::Cells(cells) = &self.places[element] {
+                around.push(cells.clone());
+            }
+            parent = self.parents[element];
+        }
+        around
     }
 
     /// Whether a line may end before a cell.

@@ -41,18 +41,26 @@ impl LanguageDetector {
     ///
     /// whatlang decides. Where its confidence is below 0.5, as for most texts of a few words, and both know the language that
     /// it found, whichlang decides, which is better for these.
+    ///
+    /// Among few languages, one is found for a text of any other, too: if the text is more likely in another language, the
+    /// confidence is low.
     pub fn detect(&self, text: &str) -> Option<Guess> {
+        let guess = self.guess(text)?;
+        let any = self.any.detect(text)?;
+        let confidence = match self.allowed.contains(&any.lang()) {
+            true => guess.confidence,
+            false => guess.confidence.min(1.0 - any.confidence()) / 2.0,
+        };
+        Some(Guess {
+            confidence,
+            ..guess
+        })
+    }
+
+    /// The most likely one of the allowed languages.
+    fn guess(&self, text: &str) -> Option<Guess> {
         let found = self.detector.detect(text)?;
         let (language, confidence) = (found.lang(), found.confidence());
-        // Among few languages, one is found for a text of any other, too.
-        if let Some(other) = self.any.detect(text)
-            && !self.allowed.contains(&other.lang())
-        {
-            return Some(Guess {
-                language: language.code(),
-                confidence: confidence.min(1.0 - other.confidence()) / 2.0,
-            });
-        }
         let guess = Guess {
             language: language.code(),
             confidence,

@@ -430,7 +430,7 @@ pub(crate) async fn settings(State(service): State<Arc<Service>>) -> Json<serde_
         "keyRequired": service.needs_key(),
         "suggestions": false,
         "filesTranslation": true,
-        "supportedFilesFormat": Format::EXTENSIONS.map(|extension| format!(".{extension}")),
+        "supportedFilesFormat": Format::EXTENSIONS.map(|(extension, _)| format!(".{extension}")),
         "language": {
             "source": {"code": source, "name": name(source)},
             "target": {"code": target, "name": name(target)},
@@ -475,10 +475,10 @@ pub(crate) async fn translate_file(
     let extension = file_name
         .rsplit_once('.')
         .map(|(_, extension)| extension.to_lowercase());
-    let extension = extension.filter(|extension| Format::EXTENSIONS.contains(&&extension[..]));
-    let extension =
-        extension.ok_or_else(|| ApiError::invalid("Invalid request: file format not supported"))?;
-    let format = Format::of_file(std::path::Path::new(&format!("x.{extension}")));
+    let mut known = Format::EXTENSIONS.into_iter();
+    let known = known.find(|(known, _)| extension.as_deref() == Some(known));
+    let (extension, format) =
+        known.ok_or_else(|| ApiError::invalid("Invalid request: file format not supported"))?;
     let text = String::from_utf8(content.to_vec());
     let text = text.map_err(|_| ApiError::invalid("Invalid request: the file is not UTF-8"))?;
     check_characters(text.chars().count(), &service)?;
@@ -495,7 +495,7 @@ pub(crate) async fn translate_file(
     let translated = translated.map_err(|_| ApiError::timeout())??;
     let kept = service
         .files
-        .keep(&extension, translated.text)
+        .keep(extension, translated.text)
         .map_err(ApiError::failed)?;
     let of = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let host = of("host").unwrap_or("localhost");

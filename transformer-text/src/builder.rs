@@ -181,15 +181,15 @@ impl Builder {
         };
         self.ended = Some(index);
         if self.join_empty(index) {
-            self.ended = None;
+            self.ended = after;
             // Right after another element, it stays outside of that.
-            if let (Some(after), Some(Kind::Point(template))) = (
-                after,
-                self.passage.spans.get(index).map(|span| span.kind.clone()),
-            ) {
-                self.passage.spans.pop();
+            if let Some(after) = after
+                && let Some(Span {
+                    kind: Kind::Point(template),
+                    ..
+                }) = self.passage.spans.pop()
+            {
                 self.extend_close(after, &template);
-                self.ended = Some(after);
             }
         }
     }
@@ -266,23 +266,9 @@ impl Builder {
         self.close(name, template);
     }
 
-    /// The end of a link or a label, which may be beside others, such as in a menu.
-    pub fn close_label(&mut self, name: &str, template: Template) {
-        self.close(name, template);
-        self.label();
-    }
-
-    /// Says that the element that was closed last is a link or a label.
+    /// Says that the element that ends here is a link or a label, which may be beside others, such as in a menu.
     pub fn label(&mut self) {
-        let end = self.passage.text.len();
-        // Of those that end here, the outermost.
-        let closed =
-            self.passage.spans.iter().position(|span| {
-                matches!(span.kind, Kind::Element { .. }) && span.range.end == end
-            });
-        if let Some(index) = closed {
-            self.labels.push(index);
-        }
+        self.labels.extend(self.ended);
     }
 
     /// Whether a passage has begun.

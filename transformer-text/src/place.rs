@@ -299,10 +299,7 @@ impl Placing<'_> {
             true => Some(within.clone()).filter(|all| !all.is_empty() && siblings.is_empty()),
             false => self.best_of(&self.whole_words(&span.range), &within, is_free),
         };
-        let has_words = |text: &str| {
-            text.chars().any(char::is_alphanumeric) && span.range.start < span.range.end
-        };
-        if has_words(&self.sentence.text[span.range.clone()]) {
+        if self.has_words(index) {
             best = best.filter(|best| self.cells[best.clone()].iter().any(|cell| cell.is_word));
         }
         // It goes on in the sentence before or after this one.
@@ -317,6 +314,12 @@ impl Placing<'_> {
         if let Some(best) = best {
             self.places[index] = Place::Cells(self.widened(best));
         }
+    }
+
+    /// Whether a span covers letters or digits.
+    fn has_words(&self, index: usize) -> bool {
+        let range = self.sentence.spans[index].range.clone();
+        self.sentence.text[range].contains(char::is_alphanumeric)
     }
 
     /// A part of the sentence with all of the words of which it has a part: a word is translated as one.
@@ -335,9 +338,7 @@ impl Placing<'_> {
 
     /// Sets an element with text around the free word that is nearest to where it would be.
     fn place_around_one(&mut self, index: usize) {
-        let range = self.sentence.spans[index].range.clone();
-        let has_words = self.sentence.text[range].chars().any(char::is_alphanumeric);
-        let (true, Some(within)) = (has_words, self.within(index)) else {
+        let (true, Some(within)) = (self.has_words(index), self.within(index)) else {
             return;
         };
         let (Place::Before(at) | Place::After(at)) = self.beside(index) else {

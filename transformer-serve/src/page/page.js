@@ -176,15 +176,36 @@ function sourceCode() {
 function forget() {
   insideOf = null;
   $("attended").replaceChildren();
+  $("attended-text").textContent = "";
   $("inside").hidden = true;
   $("drawn").hidden = true;
   $("large").hidden = true;
 }
 
-/** What the model did with the sentence shown; it is asked for once. */
+/** What the model did with the sentence shown; it is asked for once, or again after an error. */
 function inside() {
-  insideOf ??= ask("inside", { q: $("text").value, source: sourceCode(), target: $("target").value });
+  if (insideOf === null) {
+    const mine = ask("inside", { q: $("text").value, source: sourceCode(), target: $("target").value });
+    mine.catch(() => {
+      if (insideOf === mine) insideOf = null;
+    });
+    insideOf = mine;
+  }
   return insideOf;
+}
+
+function spanOf(text) {
+  const span = document.createElement("span");
+  span.textContent = text;
+  return span;
+}
+
+/** Shades spans by their weights, the largest darkest. */
+function shade(spans, weights) {
+  const most = Math.max(...weights);
+  weights.forEach((weight, index) => {
+    spans[index].style.background = `color-mix(in srgb, var(--accent) ${Math.round((40 * weight) / most)}%, transparent)`;
+  });
 }
 
 /** Makes the words of the translation point at the words that they come from. */
@@ -200,28 +221,21 @@ async function link() {
   const target = words(found.target_parts);
   const heads = found.cross.flat();
   const spans = target.map(({ text, tokens }) => {
-    const span = document.createElement("span");
-    span.textContent = text;
+    const span = spanOf(text);
     span.addEventListener("mouseenter", () => point(span));
     span.weights = source.map((word) => mean(tokens.map((query) => mean(heads.map((map) => sum(word.tokens.map((key) => map[query][key])))))));
     return span;
   });
   $("translation").replaceChildren(...spans);
-  $("attended").replaceChildren(...source.map(({ text }) => {
-    const span = document.createElement("span");
-    span.textContent = text;
-    return span;
-  }));
+  $("attended").replaceChildren(...source.map(({ text }) => spanOf(text)));
 }
 
 /** Marks a word of the translation, and shades the words that it comes from. */
 function point(word) {
   for (const other of $("translation").children) other.classList.toggle("pointed", other === word);
-  const most = Math.max(...word.weights);
-  [...$("attended").children].forEach((span, index) => {
-    span.style.background = `color-mix(in srgb, var(--accent) ${Math.round((40 * word.weights[index]) / most)}%, transparent)`;
-  });
-  const best = $("attended").children[word.weights.indexOf(most)].textContent.trim();
+  const attended = $("attended").children;
+  shade(attended, word.weights);
+  const best = attended[word.weights.indexOf(Math.max(...word.weights))].textContent.trim();
   $("attended-text").textContent = `${word.textContent.trim()}, mostly from ${best}`;
 }
 
@@ -267,28 +281,17 @@ function mean(numbers) {
 
 /** The tokens; each of the target shows what it attends to. */
 function drawTokens(inside) {
-  const span = (text) => {
-    const token = document.createElement("span");
-    token.textContent = text;
-    return token;
-  };
-  const source = inside.source.map(span);
+  const source = inside.source.map(spanOf);
   $("source-tokens").replaceChildren(...source);
   const target = inside.target.map((text, query) => {
-    const token = span(text);
+    const token = spanOf(text);
     token.tabIndex = 0;
     const heads = inside.cross.flat();
     const weights = inside.source.map((_, key) => mean(heads.map((map) => map[query][key])));
-    const most = Math.max(...weights);
-    const best = inside.source[weights.indexOf(most)];
+    const best = inside.source[weights.indexOf(Math.max(...weights))];
     token.setAttribute("aria-label", `${text}, mostly from ${best}`);
-    const shade = () => {
-      weights.forEach((weight, key) => {
-        source[key].style.background = `color-mix(in srgb, var(--accent) ${Math.round((40 * weight) / most)}%, transparent)`;
-      });
-    };
-    token.addEventListener("mouseenter", shade);
-    token.addEventListener("focus", shade);
+    token.addEventListener("mouseenter", () => shade(source, weights));
+    token.addEventListener("focus", () => shade(source, weights));
     return token;
   });
   $("target-tokens").replaceChildren(...target);

@@ -174,7 +174,10 @@ impl Reader<'_> {
                 let template = raw(&self.source[range]);
                 match &name[..] {
                     name @ ("sub" | "sup") => self.builder.close_in_word(name, template),
-                    name @ ("a" | "label") => self.builder.close_label(name, template),
+                    name @ ("a" | "label") => {
+                        self.builder.close(name, template);
+                        self.builder.label();
+                    }
                     name if INLINE.contains(&name) => self.builder.close(name, template),
                     _ => self.builder.skeleton_with(template),
                 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 
+use super::tag_name;
 use crate::builder::Builder;
 use crate::document::{Document, Template, push_raw, raw};
 use crate::writing::Writing;
@@ -151,11 +152,7 @@ impl Reader<'_> {
             Event::InlineHtml(_) | Event::FootnoteReference(_) | Event::TaskListMarker(_) => {
                 self.mark_until(range.start);
                 let markup = &self.source[range.clone()];
-                let name = markup.trim_start_matches(['<', '/']);
-                let name = name
-                    .split(|letter: char| !letter.is_alphanumeric())
-                    .next()
-                    .unwrap_or_default();
+                let name = tag_name(markup);
                 match () {
                     () if !markup.starts_with('<') || name.is_empty() => {
                         self.builder.point(raw(markup))

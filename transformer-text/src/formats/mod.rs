@@ -48,26 +48,30 @@ impl Format {
     pub const NAMES: [&str; 8] = ["text", "html", "xml", "markdown", "srt", "vtt", "tsv", "po"];
 
     /// The extensions of file names that say a format.
-    pub const EXTENSIONS: [&str; 13] = [
-        "txt", "html", "htm", "xhtml", "xml", "md", "markdown", "srt", "vtt", "tsv", "tab", "po",
-        "pot",
+    pub const EXTENSIONS: [(&str, Self); 13] = [
+        ("txt", Self::Text),
+        ("html", Self::Html),
+        ("htm", Self::Html),
+        ("xhtml", Self::Html),
+        ("xml", Self::Xml),
+        ("md", Self::Markdown),
+        ("markdown", Self::Markdown),
+        ("srt", Self::Srt),
+        ("vtt", Self::Vtt),
+        ("tsv", Self::Tsv { column: 0 }),
+        ("tab", Self::Tsv { column: 0 }),
+        ("po", Self::Po),
+        ("pot", Self::Po),
     ];
 
     /// The format that the extension of a file name says; text if it says none.
     pub fn of_file(path: &Path) -> Self {
-        let extension = path
-            .extension()
-            .map(|extension| extension.to_string_lossy().to_lowercase());
-        match extension.as_deref() {
-            Some("html" | "htm" | "xhtml") => Self::Html,
-            Some("xml") => Self::Xml,
-            Some("md" | "markdown") => Self::Markdown,
-            Some("srt") => Self::Srt,
-            Some("vtt") => Self::Vtt,
-            Some("tsv" | "tab") => Self::Tsv { column: 0 },
-            Some("po" | "pot") => Self::Po,
-            _ => Self::Text,
-        }
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        let extension = extension.to_lowercase();
+        let known = Self::EXTENSIONS
+            .iter()
+            .find(|(known, _)| *known == extension);
+        known.map_or(Self::Text, |(_, format)| *format)
     }
 
     /// Takes a text apart. What does not have the format is kept unchanged.
@@ -165,6 +169,13 @@ fn spaced_text(builder: &mut Builder, text: &str, in_document: &str) {
         }
         rest = after;
     }
+}
+
+/// The name of a tag, such as `<b>` or `</b>`.
+fn tag_name(tag: &str) -> &str {
+    let name = tag.trim_start_matches(['<', '/']);
+    let mut parts = name.split(|letter: char| !letter.is_alphanumeric());
+    parts.next().unwrap_or_default()
 }
 
 /// Whether a text ends as a sentence does.

@@ -1,6 +1,6 @@
 //! Subtitles: SubRip and WebVTT.
 
-use super::{ends_sentence, lines};
+use super::{ends_sentence, lines, tag_name};
 use crate::builder::Builder;
 use crate::document::{Document, raw};
 use crate::writing::Writing;
@@ -125,7 +125,7 @@ impl Cues {
                 return;
             };
             let tag = &rest[markup.clone()];
-            let name = name(tag);
+            let name = tag_name(tag);
             match () {
                 () if tag.starts_with("</") => self.builder.close(name, raw(tag)),
                 // Without a name: a time.
@@ -153,7 +153,7 @@ fn around(cue: &str) -> std::ops::Range<usize> {
     for (index, tag) in tags.iter().enumerate() {
         match &cue[tag.clone()] {
             end if end.starts_with("</") => {
-                let begins = |&at: &usize| name(&cue[tags[at].clone()]) == name(end);
+                let begins = |&at: &usize| tag_name(&cue[tags[at].clone()]) == tag_name(end);
                 if let Some(at) = open.iter().rposition(begins) {
                     ends[open[at]] = Some(index);
                     open.truncate(at);
@@ -180,13 +180,6 @@ fn around(cue: &str) -> std::ops::Range<usize> {
         }
     }
     start..cue.len() - end
-}
-
-/// The name of a tag.
-fn name(tag: &str) -> &str {
-    let name = tag.trim_start_matches(['<', '/']);
-    let mut parts = name.split(|letter: char| !letter.is_alphanumeric());
-    parts.next().unwrap_or_default()
 }
 
 /// The first markup of a line.

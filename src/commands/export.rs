@@ -5,7 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use transformer_core::formats::CTranslate2Export;
+use transformer_core::text::Tokenizer;
 use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers, Transformer};
 
 use super::languages::Languages;
@@ -17,14 +19,21 @@ Examples:
   Fine-tune a pretrained model, and export it:
     transformer train --init opus-mt-en-fr --data examples/data/tatoeba.en-fr.tsv.gz --out tuned
     transformer export --model tuned --out tuned-hf
-    python3 -c \"from transformers import MarianMTModel; MarianMTModel.from_pretrained('tuned-hf')\"";
+    python3 -c \"from transformers import MarianMTModel; MarianMTModel.from_pretrained('tuned-hf')\"
 
-/// Write a model in the format of Hugging Face's `transformers`.
+  Write a model in 8 bits for CTranslate2:
+    transformer export --model model --format ctranslate2 --int8 --out model-ct2";
+
+/// Write a model in the format of Hugging Face's `transformers` or of CTranslate2.
 ///
-/// The model must be a Marian, M2M100 (NLLB), BART or mBART model: pretrained, fine-tuned from one, or trained from
+/// For Hugging Face, the model must be a Marian, M2M100 (NLLB), BART or mBART model: pretrained, fine-tuned from one, or trained from
 /// scratch with the configuration of one. The output directory contains the configuration, the weights in single
 /// precision, the decoding options and the tokenizers. `from_pretrained` loads it, and the loaded model computes the
 /// same results.
+///
+/// For CTranslate2, positions must be sinusoidal or learned, and norms layer normalization. The output directory
+/// contains the weights, the vocabularies, and the tokenizers. Programs that use CTranslate2 encode and decode texts
+/// themselves; they need not append the end-of-sentence token to a source.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Export {
@@ -34,8 +43,24 @@ pub struct Export {
     /// Output directory, new or empty
     #[arg(long, value_name = "DIR", value_parser = directory_to_write())]
     out: PathBuf,
+    /// Format of the output directory
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    format: Format,
+    /// Write matrices in 8-bit integers, for CTranslate2
+    #[arg(long)]
+    int8: bool,
     #[command(flatten)]
     languages: Languages,
+}
+
+/// A format of other software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Format {
+    /// Hugging Face's `transformers`
+    #[default]
+    HuggingFace,
+    /// CTranslate2, version 4
+    Ctranslate2,
 }
 
 impl Export {
@@ -46,7 +71,13 @@ impl Export {
         let directory = model_directory::open(&self.model)?;
         // Checked before weights are read, so that the error names the model's own file. Writing would name the file in
         // the new directory.
-        directory.config().check_hugging_face(&self.model)?;
+        match self.format {
+            Format::HuggingFace if self.int8 => {
+                return Err("--int8 is only for --format ctranslate2".into());
+            }
+            Format::HuggingFace => directory.config().check_hugging_face(&self.model)?,
+            Format::Ctranslate2 => directory.config().check_ctranslate2(&self.model)?,
+        }
         let export = Opened {
             export: self,
             directory,
@@ -107,6 +138,17 @@ impl Export {
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("{}: {error}", self.out.display()))?;
         tokenizers.save(&self.out)?;
+        if self.format == Format::Ctranslate2 {
+            let config = model.config();
+            let source = names(tokenizers.source(), config.src_vocab_size);
+            let target = names(tokenizers.target(), config.tgt_vocab_size);
+            let export = CTranslate2Export {
+                source: &source,
+                target: &target,
+                int8: self.int8,
+            };
+            return Ok(model.save_ctranslate2(&self.out, export)?);
+        }
         model.save_hugging_face_as(&self.out, directory)?;
         if let Some(options) = options {
             let options = DecodeOptions {
@@ -121,4 +163,13 @@ impl Export {
             false => Err(format!("{} was removed while it was written", self.out.display()).into()),
         }
     }
+}
+
+/// The names of a vocabulary's tokens, of which the tokenizer may have fewer.
+fn names(tokenizer: &Tokenizer, vocab_size: usize) -> Vec<String> {
+    let name = |id: u32| match tokenizer.name(id) {
+        name if name.is_empty() => format!("<unused_{id}>"),
+        name => name,
+    };
+    (0..vocab_size as u32).map(name).collect()
 }

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::Value;
-use transformer_core::formats::CONFIG_FILE;
 use transformer_core::text::TextError;
 use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers, TransformerConfig};
 use transformer_train::progress::printable;
@@ -16,7 +15,7 @@ use transformer_train::run::{KeptModel, RunRecord};
 use transformer_train::validation::AverageOutcome;
 
 use super::decoding::flags_of;
-use super::model_directory::no_model;
+use super::model_directory::{has_model, no_model};
 use super::{Result, mib, print, validation_line, validation_numbers};
 use crate::backend::BackendChoice;
 
@@ -48,7 +47,7 @@ impl Info {
         let Some(directory) = &self.directory else {
             return print(&devices());
         };
-        let has_model = directory.join(CONFIG_FILE).exists();
+        let has_model = has_model(directory);
         let record = RunRecord::load(directory)?;
         if !has_model && record.is_none() {
             return Err(no_model(directory, None).into());

@@ -12,6 +12,10 @@ pub struct SpecialTokens {
     pub bos: u32,
     /// `<eos>`: the end of a sequence.
     pub eos: u32,
+    /// The token before every source, if there is one.
+    pub source_bos: Option<u32>,
+    /// Whether `<eos>` ends sources, too.
+    pub source_eos: bool,
 }
 
 impl Default for SpecialTokens {
@@ -21,27 +25,37 @@ impl Default for SpecialTokens {
             pad: 0,
             bos: 1,
             eos: 2,
+            source_bos: None,
+            source_eos: true,
         }
     }
 }
 
 impl SpecialTokens {
-    /// The source as the model reads it, with `<eos>` appended, unless it already ends with `<eos>` and a language
-    /// token, as in the original mBART.
+    /// The source as the model reads it: after `source_bos`, and with `<eos>` appended. `<eos>` is not appended if the
+    /// source already ends with `<eos>` and a language token, as in the original mBART, or if `source_eos` is not set;
+    /// an empty source is `<eos>` in any case.
     ///
     /// ```
     /// use transformer_core::decoding::SpecialTokens;
     ///
-    /// let tokens = SpecialTokens { pad: 1, bos: 0, eos: 2 };
+    /// let tokens = SpecialTokens { pad: 1, bos: 0, ..SpecialTokens::default() };
     /// assert_eq!(tokens.end_source(&[7, 8]), [7, 8, 2]);
     /// // 9 is a language token.
     /// assert_eq!(tokens.end_source(&[7, 8, 2, 9]), [7, 8, 2, 9]);
     /// ```
     pub fn end_source(self, source: &[u32]) -> Vec<u32> {
-        match source {
-            [.., end, language] if *end == self.eos && *language != self.eos => source.to_vec(),
-            _ => [source, &[self.eos]].concat(),
-        }
+        let end = match source {
+            [.., end, language] if *end == self.eos && *language != self.eos => None,
+            [] => Some(self.eos),
+            _ => self.source_eos.then_some(self.eos),
+        };
+        let source = source.iter().copied();
+        self.source_bos
+            .into_iter()
+            .chain(source)
+            .chain(end)
+            .collect()
     }
 
     /// Each token's name in [`SPECIAL_TOKENS`], its key in a model's configuration, and its id.

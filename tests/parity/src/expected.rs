@@ -14,7 +14,7 @@ use transformer_program::read_regular;
 use super::Result;
 
 /// The file's name.
-const EXPECTED_FILE: &str = "expected.json";
+pub(super) const EXPECTED_FILE: &str = "expected.json";
 
 /// Names of special tokens. Hugging Face turns such a text into these tokens; here it stays text.
 const SPECIAL_TOKENS: [&str; 5] = ["<s>", "</s>", "<pad>", "<unk>", "<mask>"];
@@ -108,12 +108,8 @@ impl Expected {
 
     /// The texts that spell no special token.
     pub fn texts(&self) -> impl Iterator<Item = &Sentence> {
-        let spells = |sentence: &Sentence| {
-            let mut names = SPECIAL_TOKENS.iter();
-            names.any(|name| sentence.text.contains(name))
-        };
         let sentences = self.sentences.iter();
-        sentences.filter(move |sentence| !spells(sentence))
+        sentences.filter(|sentence| !spells_special(&sentence.text))
     }
 
     /// The target of a translation.
@@ -172,6 +168,11 @@ impl Expected {
     }
 }
 
+/// Whether a text spells a special token.
+pub(super) fn spells_special(text: &str) -> bool {
+    SPECIAL_TOKENS.iter().any(|name| text.contains(name))
+}
+
 impl Target {
     /// With the token that ends it, if it has ended.
     pub fn ended(&self, eos: u32) -> Vec<u32> {
@@ -190,7 +191,7 @@ pub(super) fn translated(found: Vec<Hypothesis>) -> Result<Target> {
     })
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let bytes = read_regular(path).map_err(|error| named(&error))?;
     Ok(serde_json::from_slice(&bytes).map_err(|error| named(&error))?)

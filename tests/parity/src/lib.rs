@@ -5,6 +5,7 @@
 
 mod compare;
 mod config;
+mod ctranslate2;
 mod expected;
 mod io;
 mod pretrained;

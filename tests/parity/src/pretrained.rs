@@ -19,13 +19,14 @@ use transformer_core::PackedModel;
 use transformer_core::decoding::{
     LengthPenalty, MaxLength, NextToken, SourceTarget, Strategy, padded, score,
 };
-use transformer_core::formats::{CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE};
+use transformer_core::formats::{CONFIG_FILE, CTRANSLATE2_FILE, GENERATION_FILE, WEIGHTS_FILE};
 use transformer_core::packed::PackedPrecision;
 use transformer_core::{
     DecodeOptions, Request, Search, Tokenizers, Transformer, TransformerConfig,
 };
 
 use super::compare::OUTPUT_BOUND;
+use super::ctranslate2::OfCTranslate2;
 use super::expected::{Expected, Sentence, Target, Vocabulary, translated};
 use super::io::Io;
 use super::report::{Difference, Report, Row, difference};
@@ -34,23 +35,24 @@ use super::{IO_FILE, Result};
 /// Largest difference of the log-probabilities of two tokens that are equally likely up to rounding, of two logits that
 /// are each off by their bound: either token may be the next one. As much may lie between the mean log-probabilities of
 /// two translations that are equally good.
-const TIE: f64 = 2.0 * OUTPUT_BOUND;
+pub(super) const TIE: f64 = 2.0 * OUTPUT_BOUND;
 /// Hypotheses of the beam.
-const BEAM: usize = 4;
+pub(super) const BEAM: usize = 4;
 /// Share of the sentences whose translations may be other ones than CTranslate2's.
 const OTHER_THAN_CTRANSLATE2: f64 = 0.01;
 /// Tokens that are scored side by side.
-const BATCH_TOKENS: usize = 2048;
+pub(super) const BATCH_TOKENS: usize = 2048;
 /// PyTorch's file of weights.
 const PYTORCH_FILE: &str = "pytorch_model.bin";
 /// Most characters of a sentence in a note.
 const MOST_SHOWN: usize = 40;
 
 /// A model directory, and results computed from it by other systems.
-pub struct Pretrained {
-    directory: PathBuf,
-    expected: Expected,
-    io: Io,
+pub struct Pretrained(Kind);
+
+enum Kind {
+    HuggingFace(OfHuggingFace),
+    CTranslate2(OfCTranslate2),
 }
 
 impl Pretrained {
@@ -59,7 +61,35 @@ impl Pretrained {
     /// # Errors
     /// When `expected.json` or `io.safetensors` cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
-        let directory = directory.as_ref().to_owned();
+        let directory = directory.as_ref();
+        Ok(Self(match directory.join(CTRANSLATE2_FILE).exists() {
+            true => Kind::CTranslate2(OfCTranslate2::open(directory)?),
+            false => Kind::HuggingFace(OfHuggingFace::open(directory)?),
+        }))
+    }
+
+    /// Measures how far tokens, logits or scores, and translations are from those expected.
+    ///
+    /// # Errors
+    /// When the model or its tokenizers cannot be read, or the expected results do not fit them.
+    pub fn compare<B: Backend>(&self, device: &B::Device) -> Result<Report> {
+        match &self.0 {
+            Kind::HuggingFace(own) => own.compare::<B>(device),
+            Kind::CTranslate2(own) => own.compare::<B>(device),
+        }
+    }
+}
+
+/// A directory of Hugging Face's, and results computed from it.
+struct OfHuggingFace {
+    directory: PathBuf,
+    expected: Expected,
+    io: Io,
+}
+
+impl OfHuggingFace {
+    fn open(directory: &Path) -> Result<Self> {
+        let directory = directory.to_owned();
         let expected = Expected::read(&directory)?;
         let path = directory.join(IO_FILE);
         let io = Io::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -71,10 +101,7 @@ impl Pretrained {
     }
 
     /// Measures how far tokens, logits and translations are from those expected.
-    ///
-    /// # Errors
-    /// When the model or its tokenizers cannot be read, or the expected results do not fit them.
-    pub fn compare<B: Backend>(&self, device: &B::Device) -> Result<Report> {
+    fn compare<B: Backend>(&self, device: &B::Device) -> Result<Report> {
         let model = Transformer::<B>::load(&self.directory, device)?;
         let tokenizers = Tokenizers::load(&self.directory)?;
         let mut rows = vec![self.tokens(&tokenizers, model.config())?];
@@ -216,7 +243,7 @@ struct Unlike<'a> {
 }
 
 impl<'a, B: Backend> Decoding<'a, B> {
-    fn new(pretrained: &'a Pretrained, model: &'a Transformer<B>) -> Result<Self> {
+    fn new(pretrained: &'a OfHuggingFace, model: &'a Transformer<B>) -> Result<Self> {
         let expected = &pretrained.expected;
         let options = DecodeOptions::of_directory(&pretrained.directory)?.unwrap_or_default();
         Ok(Self {
@@ -448,7 +475,11 @@ impl Unlike<'_> {
 
 /// The beginning of a text, for a note.
 fn shown(sentence: &Sentence) -> String {
-    let text = &sentence.text;
+    beginning(&sentence.text)
+}
+
+/// The beginning of a text, quoted.
+pub(super) fn beginning(text: &str) -> String {
     match text.char_indices().nth(MOST_SHOWN) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
@@ -456,7 +487,7 @@ fn shown(sentence: &Sentence) -> String {
 }
 
 /// The row of a number that must be zero.
-fn count(quantity: &str, wrong: usize, all: usize) -> Row {
+pub(super) fn count(quantity: &str, wrong: usize, all: usize) -> Row {
     let error = Difference {
         absolute: wrong as f64,
         largest: all as f64,

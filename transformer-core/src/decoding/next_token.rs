@@ -31,7 +31,7 @@ use transformer_cpu::Threads;
 ///     type State = ();
 ///
 ///     fn vocabulary(&self) -> Vocabulary {
-///         let special_tokens = SpecialTokens { pad: 0, bos: 1, eos: 5 };
+///         let special_tokens = SpecialTokens { pad: 0, bos: 1, eos: 5, ..SpecialTokens::default() };
 ///         Vocabulary { size: 6, special_tokens }
 ///     }
 ///     fn check_source(&self, _source: &[u32]) -> Result<(), RequestProblem> {

@@ -226,6 +226,7 @@ mod tests {
             pad: 3,
             bos: 0,
             eos: 2,
+            ..SpecialTokens::default()
         };
         Rules::new(options, special_tokens, Beginning::new(options, prefix), 6)
     }

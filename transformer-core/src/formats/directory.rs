@@ -9,6 +9,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 
 use crate::decoding::DecodeOptions;
+use crate::formats::ctranslate2::CTranslate2;
 use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::fill::fill;
 use crate::formats::format::{Files, Format, Opened};
@@ -25,7 +26,7 @@ use crate::nn::error::ConfigError;
 use crate::nn::init::WeightInit;
 
 /// The built-in formats.
-const FORMATS: [&dyn Format; 2] = [&HuggingFace, &Own];
+const FORMATS: [&dyn Format; 3] = [&HuggingFace, &CTranslate2, &Own];
 
 /// An open model directory: its configuration, decoding options and weights, whose values are read when a model is
 /// built.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `own` | our own directories: `config.json`, `model.safetensors`, 8-bit matrices |
 //! | `hugging_face` | directories of Hugging Face `transformers` |
+//! | `ctranslate2` | directories of CTranslate2 |
 //! | `pytorch`, `name_map` | PyTorch state dicts; mapping of tensor names |
 //! | `state_dict` | tensor files in all their formats |
 //! | `directory`, `format` | an open model directory; the supported formats |
@@ -13,6 +14,7 @@
 //! | `stored_weights` | the tensors of any model, by name |
 //! | `names`, `files`, `error` | file names; reading and replacing files; errors |
 
+pub(crate) mod ctranslate2;
 pub(crate) mod directory;
 pub(crate) mod error;
 pub(crate) mod files;
@@ -30,15 +32,16 @@ pub(crate) mod quantize;
 pub(crate) mod state_dict;
 pub(crate) mod stored_weights;
 
+pub use ctranslate2::CTranslate2Export;
 pub use directory::ModelDirectory;
 pub use error::{ModelError, PytorchError, TensorProblem};
 pub use files::{remove_unfinished_files, rename_and_sync, replace_file, replace_file_with};
 pub use format::{Files, Format, Opened, run_of_checkpoint};
 pub use names::{
-    ADDED_TOKENS_FILE, CONFIG_FILE, GENERATION_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE,
-    SOURCE_TOKENIZER_FILE, SPECIAL_TOKENS_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
-    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE,
-    VOCABULARY_FILE, WEIGHTS_FILE,
+    ADDED_TOKENS_FILE, CONFIG_FILE, CTRANSLATE2_FILE, GENERATION_FILE, SHARED_PIECES_FILE,
+    SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, SPECIAL_TOKENS_FILE, TARGET_PIECES_FILE,
+    TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES,
+    TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE, WEIGHTS_FILE,
 };
 pub use own::config::{load_config, save_config};
 pub use own::weights::{load_weights, save_weights};

@@ -8,7 +8,7 @@ use burn::tensor::{DType, TensorData};
 
 use crate::formats::error::TensorProblem;
 use crate::formats::fill::Readable;
-use crate::formats::parameter::StoredParameter;
+use crate::formats::parameter::{Int8Rows, StoredParameter};
 use crate::formats::pytorch::names::{Layer, Layout, Line, Names, PositionTable};
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::{ElementType, StoredTensor};
@@ -249,13 +249,7 @@ impl Map {
 
     /// A value of the tables.
     fn encoding(&self, position: usize, dimension: usize) -> f64 {
-        match self.positions {
-            Positions::SinesThenCosines { inclusive, .. } => {
-                sine_then_cosine(position, dimension, self.d_model, inclusive)
-            }
-            // No others have tables.
-            _ => sinusoid(position, dimension, self.d_model),
-        }
+        encoding(self.positions, position, dimension, self.d_model)
     }
 
     /// All problems of their tensors, by name.
@@ -327,25 +321,51 @@ impl Map {
     }
 
     fn is_table(&self, tensor: &StoredTensor) -> io::Result<bool> {
-        let [first, further] = POSITION_TOLERANCE;
-        let first = first + rounding(&tensor.element);
-        let mut parts = tensor.parts()?;
-        let mut at = 0;
-        while let Some(part) = parts.read()? {
-            for &number in part {
-                let position = at / self.d_model;
-                let expected = self.encoding(position, at % self.d_model);
-                let tolerance = first + further * position as f64;
-                let is_close = (f64::from(number) - expected).abs() <= tolerance;
-                // NaN is close to nothing.
-                if !is_close {
-                    return Ok(false);
-                }
-                at += 1;
-            }
-        }
-        Ok(true)
+        is_table(tensor, self.positions, 0, self.d_model)
     }
+}
+
+/// A sine or cosine of these positions.
+pub(crate) fn encoding(
+    positions: Positions,
+    position: usize,
+    dimension: usize,
+    d_model: usize,
+) -> f64 {
+    match positions {
+        Positions::SinesThenCosines { inclusive, .. } => {
+            sine_then_cosine(position, dimension, d_model, inclusive)
+        }
+        // No others have tables.
+        _ => sinusoid(position, dimension, d_model),
+    }
+}
+
+/// Whether a tensor, `[positions, d_model]`, is the table of these sines and cosines from position `first` on.
+pub(crate) fn is_table(
+    tensor: &StoredTensor,
+    positions: Positions,
+    first: usize,
+    d_model: usize,
+) -> io::Result<bool> {
+    let [tolerance, further] = POSITION_TOLERANCE;
+    let tolerance = tolerance + rounding(&tensor.element);
+    let mut parts = tensor.parts()?;
+    let mut at = 0;
+    while let Some(part) = parts.read()? {
+        for &number in part {
+            let position = first + at / d_model;
+            let expected = encoding(positions, position, at % d_model, d_model);
+            let tolerance = tolerance + further * position as f64;
+            let is_close = (f64::from(number) - expected).abs() <= tolerance;
+            // NaN is close to nothing.
+            if !is_close {
+                return Ok(false);
+            }
+            at += 1;
+        }
+    }
+    Ok(true)
 }
 
 /// A tensor of ours, to be read from theirs.
@@ -376,7 +396,32 @@ impl Import {
     /// Converts it to a stored parameter.
     pub fn into_parameter(self) -> StoredParameter {
         let (path, shape) = (self.path.clone(), self.shape.clone());
-        StoredParameter::floats(path, shape, move || self.floats())
+        match self.is_int8() {
+            true => StoredParameter::int8(path, shape, move || self.int8_rows()),
+            false => StoredParameter::floats(path, shape, move || self.floats()),
+        }
+    }
+
+    /// Whether all of theirs are matrices of 8-bit integers with a scale per row.
+    fn is_int8(&self) -> bool {
+        let is_int8 = |(_, tensor): &(_, StoredTensor)| tensor.row_scales().is_some();
+        self.shape.len() == 2 && self.theirs.iter().all(is_int8)
+    }
+
+    /// The integers and scales of our rows, which follow `first` elements of theirs.
+    fn int8_rows(&self) -> Result<Int8Rows, TensorProblem> {
+        let (mut integers, mut scales) = (Vec::new(), Vec::new());
+        let mut width = 1;
+        for (name, tensor) in self.theirs.iter() {
+            let read = tensor.int8s();
+            integers.extend(read.map_err(|error| TensorProblem::unreadable(name, &error))?);
+            scales.extend_from_slice(tensor.row_scales().unwrap_or_default());
+            width = tensor.shape[1].max(1);
+        }
+        let first = self.first / width;
+        let rows = self.shape.iter().product::<usize>() / width;
+        let integers = integers[first * width..][..rows * width].to_vec();
+        Ok((integers, scales[first..][..rows].to_vec()))
     }
 
     fn floats(&self) -> Result<Vec<f32>, TensorProblem> {
@@ -466,7 +511,7 @@ impl Theirs {
 
 fn wrong_kind(name: &str, tensor: &StoredTensor, shape: &[usize]) -> Option<TensorProblem> {
     let name = name.to_owned();
-    if !tensor.element.is_float() {
+    if !tensor.is_float() {
         return Some(TensorProblem::Type {
             name,
             found: tensor.element.name().to_owned(),

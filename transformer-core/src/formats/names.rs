@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
+use crate::formats::ctranslate2;
+
 /// The configuration file.
 pub const CONFIG_FILE: &str = "config.json";
 /// The weights file.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
+/// The weights file of a CTranslate2 directory.
+pub const CTRANSLATE2_FILE: &str = "model.bin";
 /// The default decoding options, in Hugging Face's format.
 pub const GENERATION_FILE: &str = "generation_config.json";
 /// The folder of checkpoints in a run's directory.
@@ -57,4 +61,5 @@ pub(crate) fn has_tokenizers(directory: &Path) -> bool {
         || has(&[SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE])
         || has(&[SOURCE_PIECES_FILE, TARGET_PIECES_FILE, VOCABULARY_FILE])
         || has(&[SHARED_PIECES_FILE, VOCABULARY_FILE])
+        || ctranslate2::is_in(directory)
 }

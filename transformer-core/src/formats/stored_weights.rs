@@ -4,10 +4,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::formats::ctranslate2;
 use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::format::{Files, Format};
 use crate::formats::hugging_face::{HuggingFace, open_weights};
-use crate::formats::names::WEIGHTS_FILE;
+use crate::formats::names::{CTRANSLATE2_FILE, WEIGHTS_FILE};
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::StoredTensor;
 
@@ -69,6 +70,14 @@ impl StoredWeights {
     /// When the weights are missing or damaged.
     pub fn of(files: &Files) -> Result<Self, ModelError> {
         let directory = files.directory();
+        if ctranslate2::is_in(directory) {
+            return Err(ModelError::Weights {
+                path: files.path(CTRANSLATE2_FILE),
+                problem: "the tensors of CTranslate2's format are not read by name; write the model in another \
+                          format with `transformer export`"
+                    .to_owned(),
+            });
+        }
         let is_of_hugging_face = HuggingFace.recognizes(files);
         let (path, weights) = match is_of_hugging_face {
             true => open_weights(directory)?,

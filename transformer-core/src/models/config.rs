@@ -123,6 +123,12 @@ pub struct TransformerConfig {
     pub bos_id: u32,
     /// The end of a sentence (default: 2).
     pub eos_id: u32,
+    /// The token before every source (default: none).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_bos: Option<u32>,
+    /// Whether `eos_id` ends sources, too (default: yes).
+    #[serde(skip_serializing_if = "bool::clone")]
+    pub source_eos: bool,
     /// Target tokens that decoding excludes before the softmax, so that their probability is 0.
     /// [`Transformer::forward`](crate::Transformer::forward) and the training loss include them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -136,7 +142,7 @@ fn is_self_attention(mixer: &Mixer) -> bool {
 impl Default for TransformerConfig {
     /// The paper's base model (Table 3), without a vocabulary.
     fn default() -> Self {
-        let SpecialTokens { pad, bos, eos } = SpecialTokens::default();
+        let tokens = SpecialTokens::default();
         Self {
             src_vocab_size: 0,
             tgt_vocab_size: 0,
@@ -169,9 +175,11 @@ impl Default for TransformerConfig {
             dropout: 0.1,
             attention_dropout: 0.0,
             activation_dropout: 0.0,
-            pad_id: pad,
-            bos_id: bos,
-            eos_id: eos,
+            pad_id: tokens.pad,
+            bos_id: tokens.bos,
+            eos_id: tokens.eos,
+            source_bos: tokens.source_bos,
+            source_eos: tokens.source_eos,
             excluded_tokens: Vec::new(),
         }
     }
@@ -301,6 +309,8 @@ impl TransformerConfig {
             pad: self.pad_id,
             bos: self.bos_id,
             eos: self.eos_id,
+            source_bos: self.source_bos,
+            source_eos: self.source_eos,
         }
     }
 

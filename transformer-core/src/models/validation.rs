@@ -70,7 +70,8 @@ impl TransformerConfig {
 
     fn validate_special_tokens(&self) -> Result<(), ConfigError> {
         let vocab_size = self.src_vocab_size.min(self.tgt_vocab_size);
-        for (_, key, id) in self.special_tokens().named() {
+        let source_bos = self.source_bos.map(|id| ("", "source_bos", id));
+        for (_, key, id) in self.special_tokens().named().into_iter().chain(source_bos) {
             if id as usize >= vocab_size {
                 return Err(ConfigError::SpecialToken {
                     key,

@@ -26,6 +26,15 @@ impl Marian {
     /// When the file is missing or damaged.
     pub fn load(path: &Path, vocabulary: Arc<Vocabulary>) -> Result<Self, TextError> {
         let pieces_file = files::read(path).map_err(TextError::file(path))?;
+        Self::new(path, pieces_file, vocabulary)
+    }
+
+    /// [`load`](Self::load) for the content of the file.
+    pub fn new(
+        path: &Path,
+        pieces_file: Vec<u8>,
+        vocabulary: Arc<Vocabulary>,
+    ) -> Result<Self, TextError> {
         let pieces = SentencePiece::from_bytes(&pieces_file).map_err(TextError::file(path))?;
         Ok(Self {
             pieces,

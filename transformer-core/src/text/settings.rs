@@ -257,6 +257,13 @@ impl TokenizerSettings {
         self.keys.target_prefix.as_deref()
     }
 
+    /// Makes the target's vocabulary another than the source's. Creates the settings if there are none.
+    pub fn separate_vocabularies(&mut self) {
+        self.begin();
+        self.set("separate_vocabs", true);
+        self.keys.separate_vocabs = Some(true);
+    }
+
     /// Sets the token put before every source. Creates the settings if there are none.
     pub fn set_source_prefix(&mut self, token: &str) {
         self.begin();
@@ -288,7 +295,7 @@ impl TokenizerSettings {
         self.file.get_or_insert_with(|| Arc::from(&b"{}"[..]));
     }
 
-    fn set(&mut self, key: &str, value: &str) {
+    fn set(&mut self, key: &str, value: impl Into<Value>) {
         let Some(file) = &self.file else {
             return;
         };

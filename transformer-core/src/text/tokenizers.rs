@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 
+use crate::formats::ctranslate2;
 use crate::formats::files::replace_file_with;
 use crate::formats::format::Files;
 use crate::formats::names::{
@@ -332,7 +333,17 @@ impl Tokenizers {
         let directory = files.tokenizers().unwrap_or(files.directory());
         let mut settings = TokenizerSettings::load(directory, files.config())?;
         let has = |name: &str| directory.join(name).exists();
-        let mut tokenizers = if has(SOURCE_PIECES_FILE) || has(TARGET_PIECES_FILE) {
+        let mut tokenizers = if ctranslate2::converts_tokenizers(directory) {
+            let added = settings.added_to_pieces(&MARIAN_ROLES)?;
+            let (source, target) = crate::text::ctranslate2::load(files, &added)?;
+            let sides = (source.marian(), target.as_ref().and_then(Tokenizer::marian));
+            if let (Some(source), Some(target)) = sides
+                && !has_same_vocabulary(source, target)
+            {
+                settings.separate_vocabularies();
+            }
+            Self::new(source, target)
+        } else if has(SOURCE_PIECES_FILE) || has(TARGET_PIECES_FILE) {
             Self::load_marian(directory, &mut settings)?
         } else if has(SOURCE_TOKENIZER_FILE) || has(TARGET_TOKENIZER_FILE) {
             let source = Tokenizer::from_file(directory.join(SOURCE_TOKENIZER_FILE))?;

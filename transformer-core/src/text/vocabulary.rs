@@ -43,7 +43,8 @@ impl Vocabulary {
         Self::from_file(file).map_err(TextError::file(path))
     }
 
-    fn from_file(file: Vec<u8>) -> Result<Self, String> {
+    /// [`load`](Self::load) for the content of a file.
+    pub fn from_file(file: Vec<u8>) -> Result<Self, String> {
         let entries: Entries = serde_json::from_slice(&file).map_err(|error| error.to_string())?;
         if !entries.has_ids {
             return Err("a list of tokens, without ids".into());

@@ -104,6 +104,7 @@ impl NextToken for Reverser {
             pad: 0,
             bos: 1,
             eos: EOS,
+            ..SpecialTokens::default()
         };
         Vocabulary {
             size: SPECIAL as usize + 256,

@@ -3,6 +3,7 @@
 mod choices;
 mod command_line;
 mod corpora;
+mod ctranslate2;
 mod directories;
 mod documents;
 mod kernels;
@@ -48,6 +49,9 @@ pub const ALL: &[(&str, Make)] = &[
     ("hugging-face-config", directories::hugging_face_config),
     ("hugging-face-index", directories::hugging_face_index),
     ("generation-config", directories::generation_config),
+    ("ctranslate2-model", ctranslate2::model),
+    ("ctranslate2-config", ctranslate2::config),
+    ("ctranslate2-vocabulary", ctranslate2::vocabulary),
     ("tokenizer-json", tokenizers::json),
     ("spm", tokenizers::pieces),
     ("vocab-json", tokenizers::vocabulary),

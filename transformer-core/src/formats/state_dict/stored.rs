@@ -87,8 +87,10 @@ pub(crate) enum ElementType {
     F32,
     F16,
     Bf16,
-    /// Quantized weights, read by [`StoredTensor::int8s`] only.
+    /// Quantized weights: [`StoredTensor::int8s`], or multiplied by [scales](StoredTensor::with_scales).
     I8,
+    /// Quantized weights, to be multiplied by [scales](StoredTensor::with_scales).
+    I16,
     /// A type that is not converted, by name.
     Other(String),
 }
@@ -100,31 +102,31 @@ impl ElementType {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::I8 => "i8",
+            Self::I16 => "i16",
             Self::Other(name) => name,
         }
     }
 
     /// Bytes of an element; `None` for types that only safetensors files have.
-    fn width(&self) -> Option<usize> {
+    pub fn width(&self) -> Option<usize> {
         match self {
             Self::F32 => Some(4),
-            Self::F16 | Self::Bf16 => Some(2),
+            Self::F16 | Self::Bf16 | Self::I16 => Some(2),
             Self::I8 => Some(1),
             Self::Other(name) => match name.as_str() {
                 "f64" | "i64" => Some(8),
                 "i32" => Some(4),
-                "i16" => Some(2),
                 "u8" | "bool" => Some(1),
                 _ => None,
             },
         }
     }
 
-    /// Whether its values can be read in single precision.
+    /// Whether its values are in single or half precision.
     pub fn is_float(&self) -> bool {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => true,
-            Self::I8 | Self::Other(_) => false,
+            Self::I8 | Self::I16 | Self::Other(_) => false,
         }
     }
 }
@@ -136,6 +138,7 @@ impl From<DType> for ElementType {
             DType::F16 => Self::F16,
             DType::BF16 => Self::Bf16,
             DType::I8 => Self::I8,
+            DType::I16 => Self::I16,
             other => Self::Other(other.name().to_owned()),
         }
     }
@@ -151,6 +154,8 @@ pub(crate) struct StoredTensor {
     pub shape: Vec<usize>,
     /// Number of elements from one index to the next, per dimension.
     strides: Vec<usize>,
+    /// Of integers: the factor of each row, or of all values.
+    scales: Option<Rc<[f32]>>,
 }
 
 impl StoredTensor {
@@ -168,7 +173,29 @@ impl StoredTensor {
             offset,
             shape,
             strides,
+            scales: None,
         }
+    }
+
+    /// The tensor of these integers times `scales`: one per row, or one for all values.
+    pub fn with_scales(self, scales: Vec<f32>) -> Self {
+        Self {
+            scales: Some(scales.into()),
+            ..self
+        }
+    }
+
+    /// Of 8-bit integers, the factor of each row.
+    pub fn row_scales(&self) -> Option<&[f32]> {
+        let scales = self.scales.as_deref()?;
+        let is_row = self.element == ElementType::I8 && self.shape.first() == Some(&scales.len());
+        is_row.then_some(scales)
+    }
+
+    /// Whether its values can be read in single precision.
+    pub fn is_float(&self) -> bool {
+        let is_integer = matches!(self.element, ElementType::I8 | ElementType::I16);
+        self.element.is_float() || (is_integer && self.scales.is_some())
     }
 
     /// The values in row-major order, in single precision, some rows at a time.
@@ -176,10 +203,9 @@ impl StoredTensor {
     /// # Errors
     /// When their type is not supported, or they are damaged or cannot be read.
     pub fn parts(&self) -> io::Result<Parts<'_>> {
-        let width = match &self.element {
-            ElementType::F32 => size_of::<f32>(),
-            ElementType::F16 | ElementType::Bf16 => size_of::<f16>(),
-            other => return Err(invalid(format!("unsupported type {}", other.name()))),
+        let width = match self.element.width() {
+            Some(width) if self.is_float() => width,
+            _ => return Err(invalid(format!("unsupported type {}", self.element.name()))),
         };
         self.storage.check()?;
         let len: usize = self.shape.iter().product();
@@ -196,6 +222,7 @@ impl StoredTensor {
             tensor: self,
             width,
             len,
+            row,
             step: (PART / row).max(1) * row,
             done: 0,
             gathered,
@@ -240,11 +267,15 @@ impl StoredTensor {
         self.shape.contains(&0) || self.strides == contiguous_strides(&self.shape)
     }
 
+    /// Whether two tensors of the same shape are the same values of a file.
+    pub fn is_view_of(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.storage, &other.storage)
+            && (self.offset, &self.strides) == (other.offset, &other.strides)
+    }
+
     /// Whether two tensors of the same shape are equal, bit by bit.
     pub fn equals(&self, other: &Self) -> io::Result<bool> {
-        let is_same_view = Rc::ptr_eq(&self.storage, &other.storage)
-            && (self.offset, &self.strides) == (other.offset, &other.strides);
-        if is_same_view {
+        if self.is_view_of(other) {
             return Ok(true);
         }
         let (mut own, mut others) = (self.parts()?, other.parts()?);
@@ -308,6 +339,8 @@ pub(crate) struct Parts<'a> {
     width: usize,
     /// Number of all elements.
     len: usize,
+    /// Number of elements in a row.
+    row: usize,
     /// Number of elements in a part: whole rows.
     step: usize,
     /// Number of elements read so far.
@@ -326,6 +359,7 @@ impl Parts<'_> {
             return Ok(None);
         }
         let (at, size) = (self.done * self.width, count * self.width);
+        let first_row = self.done / self.row;
         self.done += count;
         self.bytes.resize(size, 0);
         match &self.gathered {
@@ -351,9 +385,29 @@ impl Parts<'_> {
                     .map(|&bytes| bf16::from_le_bytes(bytes).to_f32());
                 self.numbers.extend(numbers);
             }
+            ElementType::I16 => {
+                let numbers = pairs
+                    .iter()
+                    .map(|&bytes| f32::from(i16::from_le_bytes(bytes)));
+                self.numbers.extend(numbers);
+            }
+            ElementType::I8 => {
+                let numbers = self.bytes.iter().map(|byte| f32::from(byte.cast_signed()));
+                self.numbers.extend(numbers);
+            }
             _ => {
                 let numbers = quadruples.iter().map(|&bytes| f32::from_le_bytes(bytes));
                 self.numbers.extend(numbers);
+            }
+        }
+        match self.tensor.scales.as_deref() {
+            None => {}
+            Some(&[scale]) => self.numbers.iter_mut().for_each(|number| *number *= scale),
+            Some(scales) => {
+                let rows = self.numbers.chunks_mut(self.row);
+                for (row, scale) in rows.zip(&scales[first_row..]) {
+                    row.iter_mut().for_each(|number| *number *= scale);
+                }
             }
         }
         Ok(Some(&self.numbers))

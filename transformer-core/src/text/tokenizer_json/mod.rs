@@ -155,7 +155,12 @@ impl TokenizerJson {
     /// When the file is missing or is not a tokenizer, or one of the tokens has another id in it.
     pub fn from_file(path: &Path, added: &AddedTokens) -> Result<Self, TextError> {
         let text = read_text(path).map_err(TextError::file(path))?;
-        let file = TokenizerFile::check(&text).map_err(TextError::file(path))?;
+        Self::from_text(path, &text, added)
+    }
+
+    /// [`from_file`](Self::from_file) for the text of a file.
+    pub fn from_text(path: &Path, text: &str, added: &AddedTokens) -> Result<Self, TextError> {
+        let file = TokenizerFile::check(text).map_err(TextError::file(path))?;
         let mut inner: tokenizers::Tokenizer = text.parse().map_err(TextError::file(path))?;
         file.check_added_tokens(&inner)
             .map_err(TextError::file(path))?;

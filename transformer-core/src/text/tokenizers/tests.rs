@@ -124,6 +124,7 @@ fn tokenizers_are_checked_against_the_vocabularies_of_a_model() {
         pad: 8,
         bos: 8,
         eos: 0,
+        ..SpecialTokens::default()
     };
     assert_eq!(message(&of_marian, [9, 9], special), None);
     assert_eq!(
@@ -216,6 +217,7 @@ fn a_target_may_have_a_vocabulary_of_its_own() {
         pad: 8,
         bos: 8,
         eos: 0,
+        ..SpecialTokens::default()
     };
     let error = tokenizers.check([9, 4], special, "model").unwrap_err();
     assert_eq!(
@@ -486,6 +488,8 @@ const SPECIAL: SpecialTokens = SpecialTokens {
     pad: 1,
     bos: 0,
     eos: 2,
+    source_bos: None,
+    source_eos: true,
 };
 
 /// Like GPT-2's, whose only special token is the last: the first ones are `!`, `"` and `#`.
@@ -501,6 +505,7 @@ fn text_is_no_special_token() {
             pad: id,
             bos: id,
             eos: id,
+            ..SpecialTokens::default()
         };
         let checked = load_json(file, &[])
             .unwrap()
@@ -858,6 +863,7 @@ fn m2m100s_tokens_are_those_of_hugging_face() {
             pad: 1,
             bos: 2,
             eos: 2,
+            ..SpecialTokens::default()
         };
         let size = tokenizers.source().vocab_size();
         tokenizers.check([size; 2], special, "model").unwrap();
@@ -956,6 +962,7 @@ fn damaged_files_of_m2m100_are_named() {
         pad: 3,
         bos: 2,
         eos: 2,
+        ..SpecialTokens::default()
     };
     let problem = tokenizers.check([500, 500], special, "model").unwrap_err();
     assert_eq!(

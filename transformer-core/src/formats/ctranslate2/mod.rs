@@ -1,0 +1,127 @@
+//! Reads model directories of CTranslate2.
+//!
+//! | file | read by | contents |
+//! |---|---|---|
+//! | `model.bin` | `model_file` | variables: weights, and settings of the architecture |
+//! | `config.json` | `settings` | names of the special tokens |
+//! | `shared_vocabulary.json`, … | `vocabulary` | the tokens in the order of their ids |
+//!
+//! CTranslate2 needs no padding token, and its Marian models begin targets with a vector of zeros instead of a token.
+//! A vocabulary without a padding token is extended by one, with embeddings of zeros (`rows`).
+
+mod export;
+mod model_file;
+mod names;
+mod rows;
+mod settings;
+#[cfg(test)]
+mod tests;
+pub(crate) mod tokenizers;
+pub(crate) mod vocabulary;
+
+use std::path::Path;
+
+use crate::formats::error::ModelError;
+use crate::formats::files::{self, is_there};
+use crate::formats::format::{Files, Format, Opened};
+use crate::formats::name_map::{Import, Map};
+use crate::formats::names::{CTRANSLATE2_FILE, TOKENIZER_FILE};
+use crate::formats::parameter::StoredParameter;
+use crate::models::config::TransformerConfig;
+use crate::nn::positions::Positions;
+pub use export::CTranslate2Export;
+use rows::with_tokens;
+use settings::Description;
+use vocabulary::Vocabularies;
+
+/// Directories of CTranslate2.
+pub(crate) struct CTranslate2;
+
+impl Format for CTranslate2 {
+    fn recognizes(&self, files: &Files) -> bool {
+        is_in(files.directory())
+    }
+
+    fn open(&self, files: &Files) -> Result<Opened, ModelError> {
+        let keys = settings::keys(files)?;
+        let vocabularies = settings::vocabularies(files, &keys)?;
+        let path = files.path(CTRANSLATE2_FILE);
+        let file = files::open(&path).map_err(ModelError::io(&path))?;
+        let size = file.metadata().map_err(ModelError::io(&path))?.len();
+        let mut file = model_file::read(file, size).map_err(|problem| ModelError::Weights {
+            path: path.clone(),
+            problem,
+        })?;
+        let tensors = &mut file.dict.tensors;
+        if let Some(embedding) = tensors.remove(names::OF_SOURCE_ALONE) {
+            tensors.insert(names::OF_SOURCE.to_owned(), embedding);
+        }
+        let description = Description {
+            keys: &keys,
+            vocabularies: &vocabularies,
+            path: &path,
+            file: &file,
+        };
+        let mut config = description.config()?;
+        let map = map(&config, tensors_of(&file)).map_err(|unnamed| ModelError::Weights {
+            path: path.clone(),
+            problem: format!("no names for `{}`", unnamed.join("`, `")),
+        })?;
+        let problems = map.problems(&file.dict);
+        if !problems.is_empty() {
+            return Err(ModelError::tensors(&path, problems));
+        }
+        let parameters = map.imports(&file.dict).into_iter();
+        let parameters = parameters.map(Import::into_parameter);
+        let parameters = parameters.map(|parameter| with_padding(parameter, &vocabularies));
+        let parameters = parameters.collect();
+        config.src_vocab_size += vocabularies.source.appended;
+        config.tgt_vocab_size += vocabularies.target().appended;
+        Ok(Opened {
+            format: "CTranslate2".to_owned(),
+            config,
+            weights: path,
+            parameters,
+            options: None,
+            unused: Vec::new(),
+        })
+    }
+}
+
+/// Whether a directory is CTranslate2's.
+pub(crate) fn is_in(directory: &Path) -> bool {
+    is_there(&directory.join(CTRANSLATE2_FILE)) && Vocabularies::are_in(directory)
+}
+
+/// Whether the tokenizers of a directory are [converted](tokenizers::tokenizer_files).
+pub(crate) fn converts_tokenizers(directory: &Path) -> bool {
+    is_in(directory) && !is_there(&directory.join(TOKENIZER_FILE))
+}
+
+/// A number of layers that no file reaches: it has at most as many as tensors.
+fn tensors_of(file: &model_file::ModelFile) -> usize {
+    file.dict.tensors.len() + 1
+}
+
+fn map(config: &TransformerConfig, max_layers: usize) -> Result<Map, Vec<String>> {
+    let map = Map::transformer(&names::NAMES, config, max_layers)?;
+    Ok(match config.positions {
+        Positions::Learned { .. } => map,
+        _ => map.ignoring(&names::POSITIONS),
+    })
+}
+
+/// The parameter with rows for the tokens that the file lacks.
+fn with_padding(parameter: StoredParameter, vocabularies: &Vocabularies) -> StoredParameter {
+    let count = match parameter.path() {
+        "src_embedding.weight" => vocabularies.source.appended,
+        "tgt_embedding.weight" | "generator.weight" | "generator.bias" => {
+            vocabularies.target().appended
+        }
+        _ => 0,
+    };
+    match count {
+        0 => parameter,
+        count => with_tokens(parameter, count),
+    }
+}

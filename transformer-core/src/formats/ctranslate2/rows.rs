@@ -1,0 +1,30 @@
+//! Rows of zeros after those of a file, for tokens that only our model has.
+
+use crate::formats::parameter::StoredParameter;
+
+/// The parameter with `count` more tokens, whose values are zero.
+pub(super) fn with_tokens(parameter: StoredParameter, count: usize) -> StoredParameter {
+    let path = parameter.path().to_owned();
+    let mut shape = parameter.shape().to_vec();
+    // An embedding has a row per token, the generator's weight a column and its bias a value.
+    let is_embedding = path.ends_with("embedding.weight");
+    let tokens = if is_embedding { 0 } else { shape.len() - 1 };
+    let before = shape[tokens];
+    shape[tokens] += count;
+    let width: usize = shape[tokens + 1..].iter().product();
+    if parameter.is_int8() {
+        return StoredParameter::int8(path, shape.clone(), move || {
+            let (mut integers, mut scales) = parameter.rows().expect("8-bit integers")?;
+            scales.resize(before + count, 1.0);
+            let width = shape.iter().product::<usize>() / (before + count);
+            integers.resize((before + count) * width, 0);
+            Ok((integers, scales))
+        });
+    }
+    StoredParameter::floats(path, shape, move || {
+        let numbers = parameter.numbers()?;
+        let groups = numbers.chunks((before * width).max(1));
+        let zeros = vec![0.0; count * width];
+        Ok(groups.flat_map(|group| [group, &zeros].concat()).collect())
+    })
+}

@@ -1,0 +1,112 @@
+//! The tokenizers of a directory, as files of the kinds that this library reads.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use crate::formats::ctranslate2::settings;
+use crate::formats::ctranslate2::vocabulary::{END, PADDING, Side, UNKNOWN};
+use crate::formats::error::ModelError;
+use crate::formats::format::Files;
+use crate::formats::names::{
+    SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
+    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+};
+
+/// Names of a SentencePiece model for both sides. Argos packages have the first.
+const SHARED_PIECES: [&str; 2] = ["sentencepiece.model", "spm.model"];
+
+/// A file, by the name that it has in directories of this library.
+pub(crate) struct TokenizerFile {
+    pub name: &'static str,
+    /// Where its content is from.
+    pub path: PathBuf,
+    pub bytes: Vec<u8>,
+}
+
+/// The files of a directory without `tokenizer.json`: Marian's, with the vocabulary as a list of ids, if there are
+/// SentencePiece models; otherwise tokenizers that split texts at spaces into the tokens of the vocabulary.
+///
+/// # Errors
+/// When a file is missing or damaged.
+pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, ModelError> {
+    let vocabularies = settings::vocabularies(files, &settings::keys(files)?)?;
+    let sides = [Some(&vocabularies.source), vocabularies.target.as_ref()];
+    let lists = |names: [&'static str; 2], write: fn(&Side) -> Value| {
+        let named = names
+            .into_iter()
+            .zip(sides)
+            .filter_map(|(name, side)| Some((name, side?)));
+        let file = |(name, side): (_, &Side)| TokenizerFile {
+            name,
+            path: files.path(&side.file),
+            bytes: write(side).to_string().into_bytes(),
+        };
+        named.map(file).collect::<Vec<_>>()
+    };
+    let of_both = SHARED_PIECES.into_iter().find(|name| files.has(name));
+    let pieces = match files.has(SOURCE_PIECES_FILE) || files.has(TARGET_PIECES_FILE) {
+        true => [SOURCE_PIECES_FILE, TARGET_PIECES_FILE],
+        false => match of_both {
+            Some(shared) => [shared; 2],
+            None if vocabularies.target.is_none() => {
+                return Ok(lists([TOKENIZER_FILE; 2], words));
+            }
+            None => return Ok(lists([SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE], words)),
+        },
+    };
+    let mut found = lists([VOCABULARY_FILE, TARGET_VOCABULARY_FILE], ids);
+    for (name, own) in [SOURCE_PIECES_FILE, TARGET_PIECES_FILE]
+        .into_iter()
+        .zip(pieces)
+    {
+        let path = files.path(own);
+        let bytes = crate::formats::files::read(&path).map_err(ModelError::io(&path))?;
+        found.push(TokenizerFile { name, path, bytes });
+    }
+    found.push(TokenizerFile {
+        name: TOKENIZER_SETTINGS_FILE,
+        path: files.path(TOKENIZER_SETTINGS_FILE),
+        bytes: with_separation(files, vocabularies.target.is_some())?,
+    });
+    Ok(found)
+}
+
+/// The settings of Marian's class, which say whether the target has its own vocabulary.
+fn with_separation(files: &Files, separate: bool) -> Result<Vec<u8>, ModelError> {
+    let bytes = files.read(TOKENIZER_SETTINGS_FILE)?;
+    let path = files.path(TOKENIZER_SETTINGS_FILE);
+    let mut settings: Map<String, Value> = match &bytes {
+        Some(bytes) => {
+            serde_json::from_slice(bytes).map_err(|source| ModelError::Json { path, source })?
+        }
+        None => Map::new(),
+    };
+    if separate {
+        settings.insert("separate_vocabs".to_owned(), true.into());
+    }
+    Ok(format!("{:#}\n", Value::Object(settings)).into_bytes())
+}
+
+fn ids(side: &Side) -> Value {
+    let ids = side.tokens.iter().enumerate();
+    Value::Object(ids.map(|(id, token)| (token.clone(), id.into())).collect())
+}
+
+/// A tokenizer of words in Hugging Face's format.
+fn words(side: &Side) -> Value {
+    let special = [PADDING, UNKNOWN, END, "<s>"].into_iter();
+    let special = special.filter_map(|content| {
+        let id = side.id(content)?;
+        Some(json!({
+            "id": id, "content": content, "special": true, "normalized": false,
+            "single_word": false, "lstrip": false, "rstrip": false,
+        }))
+    });
+    json!({
+        "version": "1.0",
+        "added_tokens": special.collect::<Vec<_>>(),
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "WordLevel", "vocab": ids(side), "unk_token": UNKNOWN},
+    })
+}

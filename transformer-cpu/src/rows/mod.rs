@@ -14,6 +14,9 @@ use crate::simd::{erf, exp, max, sum, vectorised};
 use crate::sizes::check_rows;
 use crate::types::Activation;
 
+/// √(8/π)
+const SQRT_8_BY_PI: f32 = 1.595_769_1;
+
 /// `x += y`
 ///
 /// # Panics
@@ -128,6 +131,7 @@ pub fn activate(x: &mut [f32], activation: Activation) {
     match activation {
         Activation::Relu => map(x, relu),
         Activation::Gelu => map(x, gelu),
+        Activation::GeluTanh => map(x, gelu_tanh),
         Activation::Silu => map(x, silu),
     }
 }
@@ -141,6 +145,12 @@ fn relu(x: f32) -> f32 {
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     x * ((erf(x * FRAC_1_SQRT_2) + 1.0) * 0.5)
+}
+
+/// `(1 + tanh(u)) / 2` is `σ(2u)`.
+#[inline(always)]
+fn gelu_tanh(x: f32) -> f32 {
+    x * sigmoid(SQRT_8_BY_PI * (x + 0.044_715 * x * x * x))
 }
 
 #[inline(always)]

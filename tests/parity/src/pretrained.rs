@@ -51,6 +51,8 @@ pub struct Pretrained {
     directory: PathBuf,
     expected: Expected,
     io: Io,
+    /// The text before each source.
+    prefix: String,
 }
 
 impl Pretrained {
@@ -67,7 +69,14 @@ impl Pretrained {
             directory,
             expected,
             io,
+            prefix: String::new(),
         })
+    }
+
+    /// Sets a text that comes before each of the texts, as T5's names of tasks do.
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
+        self.prefix = prefix.to_owned();
+        self
     }
 
     /// Measures how far tokens, logits and translations are from those expected.
@@ -105,7 +114,7 @@ impl Pretrained {
         let mut wrong = 0;
         let mut compared = 0;
         for sentence in self.expected.texts() {
-            let ids = tokenizers.encode_source(&sentence.text);
+            let ids = tokenizers.encode_source(&format!("{}{}", self.prefix, sentence.text));
             let ids = ids.map_err(|error| self.expected.named(error))?;
             let ids = config.special_tokens().end_source(&ids);
             wrong += usize::from(ids != sentence.ids);

@@ -5,7 +5,7 @@ mod attend;
 #[cfg(test)]
 mod tests;
 
-use std::f32::consts::FRAC_1_SQRT_2;
+use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub use self::attend::{Slots, attend};
 use crate::elementwise::loss::log_sum_exp;
@@ -15,7 +15,7 @@ use crate::sizes::check_rows;
 use crate::types::Activation;
 
 /// √(8/π)
-const SQRT_8_BY_PI: f32 = 1.595_769_1;
+const SQRT_8_BY_PI: f32 = FRAC_2_SQRT_PI * SQRT_2;
 
 /// `x += y`
 ///

@@ -26,8 +26,8 @@ Examples:
 
 /// Write a model in the format of Hugging Face's `transformers` or of CTranslate2.
 ///
-/// For Hugging Face, the model must be a Marian, M2M100 (NLLB), BART or mBART model: pretrained, fine-tuned from one, or trained from
-/// scratch with the configuration of one. The output directory contains the configuration, the weights in single
+/// For Hugging Face, the model must be a Marian, M2M100 (NLLB), BART, mBART or T5 model: pretrained, fine-tuned from one,
+/// or trained from scratch with the configuration of one. The output directory contains the configuration, the weights in single
 /// precision, the decoding options and the tokenizers. `from_pretrained` loads it, and the loaded model computes the
 /// same results.
 ///

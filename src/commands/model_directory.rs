@@ -17,7 +17,7 @@ use crate::process::note;
 use crate::run_file::RUN_FILE;
 
 /// File extensions in a model directory.
-const OF_A_MODEL: [&str; 4] = ["bin", "json", "safetensors", "spm"];
+const OF_A_MODEL: [&str; 5] = ["bin", "json", "model", "safetensors", "spm"];
 
 /// Checks that a path is a model directory with a tokenizer, before anything in it is read. `text_flag` is the advice
 /// for a user who passes a text file, without the file's name, such as `for a file of sentences use --input`.

@@ -186,7 +186,8 @@ section! {
     /// `"target-generator"` if the preset ties the generator and `"none"` if not.
     tying: Option<WeightTying> = None;
 
-    /// Activation function of the feed-forward network: `"relu"`, `"gelu"` or `"silu"`.
+    /// Activation function of the feed-forward network: `"relu"`, `"gelu"`, `"gelu-tanh"` (the
+    /// approximation of GELU by `tanh`, as in T5 v1.1) or `"silu"`.
     activation: Option<Activation> = None;
 
     /// Whether the feed-forward network has a gate, to which `activation` is applied: `"silu"` gives SwiGLU, as in

@@ -67,8 +67,15 @@ pub enum Activation {
     Relu,
     /// `x Φ(x)`, computed exactly (by the error function).
     Gelu,
+    /// `x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2`, the approximation of GELU in T5 v1.1 and GPT-2.
+    GeluTanh,
     /// `x σ(x)`.
     Silu,
+}
+
+impl Activation {
+    /// Every activation.
+    pub const ALL: [Self; 4] = [Self::Relu, Self::Gelu, Self::GeluTanh, Self::Silu];
 }
 
 /// The hyperparameters of one Adam step, the same for all parameters (§5.3).

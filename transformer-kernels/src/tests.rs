@@ -128,7 +128,7 @@ fn refuses_wrong_vectors<B: Backend>() {
             linear(x, weight, Some(vector()), WeightLayout::InputByOutput, F32)
         });
         assert_names(&message, [&named, "[6, 4]"]);
-        for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {
+        for activation in Activation::ALL {
             let message =
                 panic_message(|| activation_dropout(x.clone(), Some(vector()), activation, 0.0));
             assert_names(&message, [&named, "[2, 4]"]);

@@ -39,6 +39,9 @@ struct Parity {
     /// Model directories of Hugging Face's, with expected.json and io.safetensors
     #[arg(long, num_args = 1.., value_name = "DIR", conflicts_with_all = ["folders", "weights", "export"])]
     pretrained: Vec<PathBuf>,
+    /// Text before each text of --pretrained, such as "translate English to French: " for T5
+    #[arg(long, value_name = "TEXT", requires = "pretrained", default_value = "")]
+    prefix: String,
     /// File that weights are read from
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "safetensors")]
     weights: WeightsFile,
@@ -74,8 +77,13 @@ impl Parity {
     }
 
     /// The differences between our model of a directory and Hugging Face's.
-    fn compare_pretrained<B: Backend>(directory: &Path, device: &B::Device) -> Result<Report> {
-        Pretrained::open(directory)?.compare::<B>(device)
+    fn compare_pretrained<B: Backend>(
+        &self,
+        directory: &Path,
+        device: &B::Device,
+    ) -> Result<Report> {
+        let pretrained = Pretrained::open(directory)?.with_prefix(&self.prefix);
+        pretrained.compare::<B>(device)
     }
 }
 
@@ -87,7 +95,7 @@ impl BackendTask for Parity {
         let folders = folders.map(|folder| self.compare::<B>(folder, &device));
         let pretrained = self.pretrained.iter();
         let pretrained =
-            pretrained.map(|directory| Self::compare_pretrained::<B>(directory, &device));
+            pretrained.map(|directory| self.compare_pretrained::<B>(directory, &device));
         let mut failed = 0;
         for report in folders.chain(pretrained) {
             let is_tf32 = self.backend.multiplies_in_tf32();

@@ -63,8 +63,8 @@ pub struct ModelDirectory {
 }
 
 impl ModelDirectory {
-    /// Opens a directory of this library, or an unmodified Hugging Face directory of type `marian`, `m2m_100`, `bart`
-    /// or `mbart`. The weights may be in `model.safetensors` or `pytorch_model.bin`, in one file or sharded, in single
+    /// Opens a directory of this library, or an unmodified Hugging Face directory of type `marian`, `m2m_100`, `bart`,
+    /// `mbart`, `t5` (also T5 v1.1, MADLAD-400 and ByT5) or `mt5`. The weights may be in `model.safetensors` or `pytorch_model.bin`, in one file or sharded, in single
     /// or half precision or in 8 bits ([`quantize`](crate::formats::quantize)). No code in a file is executed.
     ///
     /// # Errors

@@ -134,6 +134,16 @@ impl Map {
         self
     }
 
+    /// Replaces a part of all names.
+    pub fn with_part(mut self, part: &str, other: &str) -> Self {
+        for theirs in self.theirs_mut() {
+            for name in &mut theirs.names {
+                *name = name.replace(part, other);
+            }
+        }
+        self
+    }
+
     /// Removes `prefix` from all names.
     pub fn without_prefix(mut self, prefix: &str) -> Self {
         let strip = |name: &mut String| {

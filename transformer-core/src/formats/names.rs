@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::formats::ctranslate2;
+use crate::formats::files::read_json;
 
 /// The configuration file.
 pub const CONFIG_FILE: &str = "config.json";
@@ -31,6 +34,8 @@ pub const SHARED_PIECES_FILE: &str = "sentencepiece.bpe.model";
 pub const VOCABULARY_FILE: &str = "vocab.json";
 /// The target vocabulary, if it differs from the source's.
 pub const TARGET_VOCABULARY_FILE: &str = "target_vocab.json";
+/// The SentencePiece model of source and target in a T5 model.
+pub const PIECES_FILE: &str = "spiece.model";
 /// Settings of Hugging Face's tokenizer class.
 pub const TOKENIZER_SETTINGS_FILE: &str = "tokenizer_config.json";
 /// Tokens added to a tokenizer, with their ids, if its settings do not list them.
@@ -38,14 +43,18 @@ pub const ADDED_TOKENS_FILE: &str = "added_tokens.json";
 /// The special tokens of a tokenizer, if its settings do not list them.
 pub const SPECIAL_TOKENS_FILE: &str = "special_tokens_map.json";
 
+/// The class of a tokenizer of bytes.
+pub(crate) const BYTES_CLASS: &str = "ByT5Tokenizer";
+
 /// All files that a model's tokenizers may have.
-pub const TOKENIZER_FILES: [&str; 11] = [
+pub const TOKENIZER_FILES: [&str; 12] = [
     TOKENIZER_FILE,
     SOURCE_TOKENIZER_FILE,
     TARGET_TOKENIZER_FILE,
     SOURCE_PIECES_FILE,
     TARGET_PIECES_FILE,
     SHARED_PIECES_FILE,
+    PIECES_FILE,
     VOCABULARY_FILE,
     TARGET_VOCABULARY_FILE,
     TOKENIZER_SETTINGS_FILE,
@@ -62,4 +71,24 @@ pub(crate) fn has_tokenizers(directory: &Path) -> bool {
         || has(&[SOURCE_PIECES_FILE, TARGET_PIECES_FILE, VOCABULARY_FILE])
         || has(&[SHARED_PIECES_FILE, VOCABULARY_FILE])
         || ctranslate2::is_in(directory)
+        || has(&[PIECES_FILE])
+        || has_bytes(directory)
+}
+
+/// Whether the tokenizer of a directory is ByT5's, which has no files besides settings.
+fn has_bytes(directory: &Path) -> bool {
+    let class = |name: &&str| {
+        let text = read_json(&directory.join(name)).ok()?;
+        class_of_tokenizer(&text)
+    };
+    let class = [TOKENIZER_SETTINGS_FILE, CONFIG_FILE]
+        .iter()
+        .find_map(class);
+    class.as_deref() == Some(BYTES_CLASS)
+}
+
+/// The tokenizer class named in a file, if any.
+pub(crate) fn class_of_tokenizer(json: &str) -> Option<String> {
+    let keys: Value = serde_json::from_str(json).ok()?;
+    Some(keys["tokenizer_class"].as_str()?.to_owned())
 }

@@ -26,7 +26,7 @@ pub(super) fn load(
 ) -> Result<(Tokenizer, Option<Tokenizer>), TextError> {
     let found = tokenizer_files(files)?;
     let file = |name: &str| found.iter().find(|file| file.name == name);
-    let json = |name: &str| file(name).map(|file| of_words(file)).transpose();
+    let json = |name: &str| file(name).map(of_words).transpose();
     if let Some(shared) = json(TOKENIZER_FILE)? {
         return Ok((shared, None));
     }

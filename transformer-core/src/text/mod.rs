@@ -10,6 +10,7 @@ mod m2m100;
 mod marian;
 mod sentence_piece;
 mod settings;
+mod t5;
 mod text_length;
 mod token_files;
 mod tokenizer;

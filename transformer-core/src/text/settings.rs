@@ -8,12 +8,14 @@ use serde_json::{Map, Value};
 
 use crate::formats::files;
 use crate::formats::names::{
-    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TARGET_VOCABULARY_FILE,
-    TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+    BYTES_CLASS, PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
+    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+    class_of_tokenizer,
 };
 use crate::text::added_tokens::AddedTokens;
 use crate::text::error::TextError;
 use crate::text::token_files::{TokenFiles, refused};
+use crate::text::tokenizer_json::entries::MAX_TOKENS;
 
 /// The place of the language token in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct TokenizerSettings {
 struct Keys {
     tokenizer_class: Option<String>,
     legacy_behaviour: Option<bool>,
+    legacy: Option<bool>,
+    extra_ids: Option<usize>,
     add_prefix_space: Option<bool>,
     clean_up_tokenization_spaces: Option<bool>,
     split_special_tokens: Option<bool>,
@@ -68,6 +72,8 @@ impl Keys {
         Ok(Self {
             tokenizer_class: text("tokenizer_class")?,
             legacy_behaviour: choice("legacy_behaviour")?,
+            legacy: choice("legacy")?,
+            extra_ids: extra_ids(value("extra_ids"))?,
             add_prefix_space: choice("add_prefix_space")?,
             clean_up_tokenization_spaces: choice("clean_up_tokenization_spaces")?,
             split_special_tokens: choice("split_special_tokens")?,
@@ -83,11 +89,28 @@ impl Keys {
     }
 }
 
+/// The value of `extra_ids`.
+fn extra_ids(value: Option<&Value>) -> Result<Option<usize>, String> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    let number = value
+        .as_u64()
+        .and_then(|number| usize::try_from(number).ok());
+    match number.filter(|&number| number <= MAX_TOKENS) {
+        Some(number) => Ok(Some(number)),
+        None => Err(refused("extra_ids", value, "a number of tokens")),
+    }
+}
+
 /// The keys that may have the path of a file, and the file in the directory that is read whatever they have.
 const PATHS: [(&str, &[&str]); 7] = [
     ("tokenizer_file", &[TOKENIZER_FILE]),
-    // M2M100's and BART's; NLLB's and mBART's.
-    ("vocab_file", &[VOCABULARY_FILE, SHARED_PIECES_FILE]),
+    // M2M100's and BART's; NLLB's and mBART's; T5's.
+    (
+        "vocab_file",
+        &[VOCABULARY_FILE, SHARED_PIECES_FILE, PIECES_FILE],
+    ),
     ("spm_file", &[SHARED_PIECES_FILE]),
     ("source_spm", &[SOURCE_PIECES_FILE]),
     ("target_spm", &[TARGET_PIECES_FILE]),
@@ -139,13 +162,19 @@ impl TokenizerSettings {
         check_paths(&settings).map_err(TextError::file(&path))?;
         let mut keys = Keys::of(&settings).map_err(TextError::file(&path))?;
         if keys.tokenizer_class.is_none() {
-            keys.tokenizer_class = config.and_then(class_of_model);
+            // Errors in that file are reported when the model is read.
+            keys.tokenizer_class = config.and_then(class_of_tokenizer);
         }
         let mut loaded = Self {
             keys,
             tokens: TokenFiles::load(directory, &settings)?,
             file: file.map(Arc::from),
         };
+        // It says that there are no other files.
+        if loaded.has_bytes() && !settings.contains_key("tokenizer_class") {
+            loaded.begin();
+            loaded.set("tokenizer_class", BYTES_CLASS);
+        }
         // BART's class adds no space unless the key is present, whatever the tokenizer's file says.
         if loaded.class() == Some("BartTokenizer") && !settings.contains_key("add_prefix_space") {
             loaded.keys.add_prefix_space = Some(false);
@@ -232,6 +261,37 @@ impl TokenizerSettings {
         self.keys.separate_vocabs == Some(true)
     }
 
+    /// The number of tokens `<extra_id_…>` in T5's class, or ByT5's.
+    pub fn extra_ids(&self) -> usize {
+        let default = match self.has_bytes() {
+            true => 125,
+            false => 100,
+        };
+        self.keys.extra_ids.unwrap_or(default)
+    }
+
+    /// Whether the class is ByT5's.
+    pub fn has_bytes(&self) -> bool {
+        self.class() == Some(BYTES_CLASS)
+    }
+
+    /// Checks that T5's class encodes text after an added token as if it began there.
+    ///
+    /// # Errors
+    /// When it does not, and there are such tokens.
+    pub fn check_legacy(&self, directory: &Path, added: &AddedTokens) -> Result<(), TextError> {
+        match (self.keys.legacy, added.first_text()) {
+            (Some(false), Some((_, name))) => {
+                let path = directory.join(TOKENIZER_SETTINGS_FILE);
+                let problem = format!(
+                    "`legacy` is false, which is not supported with the added token `{name}`"
+                );
+                Err(TextError::file(path)(problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The name of the list of M2M100's languages.
     pub fn language_codes(&self) -> &str {
         self.keys.language_codes.as_deref().unwrap_or("m2m100")
@@ -305,12 +365,6 @@ impl TokenizerSettings {
         let text = format!("{:#}\n", Value::Object(keys));
         self.file = Some(Arc::from(text.into_bytes()));
     }
-}
-
-/// The tokenizer class named in `config.json`, if any. Errors in that file are reported when the model is read.
-fn class_of_model(config: &str) -> Option<String> {
-    let config: Value = serde_json::from_str(config).ok()?;
-    Some(config["tokenizer_class"].as_str()?.to_owned())
 }
 
 #[cfg(test)]

@@ -13,10 +13,12 @@ use crate::text::error::TextError;
 use crate::text::languages;
 use crate::text::m2m100::M2m100;
 use crate::text::marian::Marian;
+use crate::text::t5::T5;
 use crate::text::tokenizer_json::TokenizerJson;
 use crate::text::vocabulary::{END, PADDING, Vocabulary};
 
-/// A tokenizer of subwords, characters or words: in Hugging Face's format, one side of Marian's, or M2M100's.
+/// A tokenizer of subwords, characters, words or bytes: in Hugging Face's format, one side of Marian's, M2M100's, T5's or
+/// ByT5's.
 ///
 /// Text that spells a special token, such as `<eos>`, is encoded as text: only the model adds special tokens, and
 /// [`Tokenizers`](crate::Tokenizers) those with which every text begins. Dropout, truncation and padding in a Hugging
@@ -34,6 +36,7 @@ enum Kind {
     Json(Arc<TokenizerJson>),
     Marian(Arc<Marian>),
     M2m100(M2m100),
+    T5(Arc<T5>),
 }
 
 impl From<tokenizers::Tokenizer> for Tokenizer {
@@ -57,6 +60,12 @@ impl From<Marian> for Tokenizer {
 impl From<M2m100> for Tokenizer {
     fn from(tokenizer: M2m100) -> Self {
         Kind::M2m100(tokenizer).into()
+    }
+}
+
+impl From<T5> for Tokenizer {
+    fn from(tokenizer: T5) -> Self {
+        Kind::T5(Arc::new(tokenizer)).into()
     }
 }
 
@@ -113,9 +122,12 @@ impl Tokenizer {
     pub fn to_json(&self) -> Result<String, TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.to_json(),
-            Kind::Marian(_) | Kind::M2m100(_) => {
-                let problem = "a SentencePiece model cannot be written in Hugging Face's format";
-                Err(TextError::Tokenizer(problem.into()))
+            _ => {
+                let problem = format!(
+                    "a tokenizer of type {} cannot be written in Hugging Face's format",
+                    self.model_type()
+                );
+                Err(TextError::Tokenizer(problem))
             }
         }
     }
@@ -137,6 +149,7 @@ impl Tokenizer {
                 bytes.extend(first.flat_map(|token| token.to_le_bytes()));
                 Ok(bytes)
             }
+            Kind::T5(tokenizer) => Ok(tokenizer.to_bytes()),
         }
     }
 
@@ -144,23 +157,31 @@ impl Tokenizer {
     pub(super) fn json_mut(&mut self) -> Option<&mut TokenizerJson> {
         match &mut self.kind {
             Kind::Json(tokenizer) => Some(Arc::make_mut(tokenizer)),
-            Kind::Marian(_) | Kind::M2m100(_) => None,
+            _ => None,
         }
     }
 
     /// The tokenizer, if it is Marian's.
     pub(super) fn marian(&self) -> Option<&Marian> {
         match &self.kind {
-            Kind::Json(_) | Kind::M2m100(_) => None,
             Kind::Marian(side) => Some(side),
+            _ => None,
         }
     }
 
     /// The tokenizer, if it is M2M100's.
     pub(super) fn m2m100(&self) -> Option<&M2m100> {
         match &self.kind {
-            Kind::Json(_) | Kind::Marian(_) => None,
             Kind::M2m100(tokenizer) => Some(tokenizer),
+            _ => None,
+        }
+    }
+
+    /// The tokenizer, if it is T5's or ByT5's.
+    pub(super) fn t5(&self) -> Option<&T5> {
+        match &self.kind {
+            Kind::T5(tokenizer) => Some(tokenizer),
+            _ => None,
         }
     }
 
@@ -176,6 +197,7 @@ impl Tokenizer {
                 one.pieces_file() == other.pieces_file()
                     && one.vocabulary().has_ids_of(other.vocabulary())
             }
+            (Kind::T5(one), Kind::T5(other)) => one.has_vocabulary_of(other),
             _ => false,
         }
     }
@@ -204,9 +226,10 @@ impl Tokenizer {
                 check_special(path, side.vocabulary(), END, ("eos_id", special_tokens.eos))
             }
             Kind::M2m100(tokenizer) => {
-                let vocabulary = tokenizer.vocabulary();
-                check_special(path, vocabulary, END, ("eos_id", special_tokens.eos))?;
-                check_special(path, vocabulary, PADDING, ("pad_id", special_tokens.pad))
+                check_end_and_padding(path, tokenizer.vocabulary(), special_tokens)
+            }
+            Kind::T5(tokenizer) => {
+                check_end_and_padding(path, tokenizer.vocabulary(), special_tokens)
             }
         }
     }
@@ -218,6 +241,7 @@ impl Tokenizer {
             Kind::Json(tokenizer) => tokenizer.vocab_size(),
             Kind::Marian(side) => side.vocabulary().len(),
             Kind::M2m100(tokenizer) => tokenizer.vocabulary().len(),
+            Kind::T5(tokenizer) => tokenizer.vocabulary().len(),
         }
     }
 
@@ -231,6 +255,7 @@ impl Tokenizer {
             Kind::Json(tokenizer) => tokenizer.encode(text),
             Kind::Marian(side) => side.encode(text).map_err(TextError::Tokenizer),
             Kind::M2m100(tokenizer) => tokenizer.encode(text).map_err(TextError::Tokenizer),
+            Kind::T5(tokenizer) => tokenizer.encode(text).map_err(TextError::Tokenizer),
         }
     }
 
@@ -259,7 +284,7 @@ impl Tokenizer {
         }
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.encode_with_dropout(text, dropout, rng),
-            Kind::Marian(_) | Kind::M2m100(_) => {
+            _ => {
                 let model = self.model_type();
                 Err(TextError::DropoutWithoutBpe { model })
             }
@@ -273,26 +298,28 @@ impl Tokenizer {
     pub fn check_dropout(&self) -> Result<(), TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.check_dropout(),
-            Kind::Marian(_) | Kind::M2m100(_) => {
+            _ => {
                 let model = self.model_type();
                 Err(TextError::DropoutWithoutBpe { model })
             }
         }
     }
 
-    /// The type of the model, as named by its format: `BPE`, `Unigram`, `WordLevel`, `WordPiece` or `SentencePiece`.
+    /// The type of the model, as named by its format: `BPE`, `Unigram`, `WordLevel`, `WordPiece`,
+    /// `SentencePiece` or `Bytes`.
     pub fn model_type(&self) -> &'static str {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.model_type(),
             Kind::Marian(_) | Kind::M2m100(_) => "SentencePiece",
+            Kind::T5(tokenizer) => tokenizer.model_type(),
         }
     }
 
-    /// The tokens that the file puts before a text; none for Marian's.
+    /// The tokens that the file puts before a text; none for Marian's and T5's.
     pub(super) fn first_tokens(&self) -> &[u32] {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.first_tokens(),
-            Kind::Marian(_) => &[],
+            Kind::Marian(_) | Kind::T5(_) => &[],
             Kind::M2m100(tokenizer) => tokenizer.first_tokens(),
         }
     }
@@ -302,7 +329,7 @@ impl Tokenizer {
     pub(super) fn last_tokens(&self) -> &[u32] {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.last_tokens(),
-            Kind::Marian(_) | Kind::M2m100(_) => &[],
+            _ => &[],
         }
     }
 
@@ -321,7 +348,7 @@ impl Tokenizer {
                 Arc::make_mut(tokenizer).set_last_language(language)
             }
             Kind::Json(tokenizer) => Arc::make_mut(tokenizer).set_first_tokens(first),
-            Kind::Marian(_) => Ok(()),
+            Kind::Marian(_) | Kind::T5(_) => Ok(()),
             Kind::M2m100(tokenizer) => {
                 tokenizer.set_first_tokens(first);
                 Ok(())
@@ -346,6 +373,7 @@ impl Tokenizer {
             Kind::Json(tokenizer) => tokenizer.languages(),
             Kind::Marian(side) => side.vocabulary().languages(),
             Kind::M2m100(tokenizer) => tokenizer.languages().to_vec(),
+            Kind::T5(_) => Vec::new(),
         }
     }
 
@@ -387,6 +415,7 @@ impl Tokenizer {
             Kind::Json(tokenizer) => tokenizer.name(token),
             Kind::Marian(side) => side.vocabulary().name(token).map(str::to_owned),
             Kind::M2m100(tokenizer) => tokenizer.vocabulary().name(token).map(str::to_owned),
+            Kind::T5(tokenizer) => tokenizer.vocabulary().name(token).map(str::to_owned),
         };
         name.unwrap_or_default()
     }
@@ -394,6 +423,10 @@ impl Tokenizer {
     /// Whether a token is one byte of a character missing from the vocabulary, such as `<0x0A>`. Its decoded text
     /// depends on the bytes that follow.
     pub(super) fn is_byte(&self, token: u32) -> bool {
+        // A tokenizer of bytes decodes a part of a character to nothing.
+        if self.t5().is_some_and(T5::has_bytes) {
+            return false;
+        }
         let name = self.name(token);
         name.len() == 6 && name.starts_with("<0x") && name.ends_with('>')
     }
@@ -407,12 +440,22 @@ impl Tokenizer {
             Kind::Json(tokenizer) => tokenizer.decode(tokens)?,
             Kind::Marian(side) => side.decode(tokens),
             Kind::M2m100(tokenizer) => tokenizer.decode(tokens),
+            Kind::T5(tokenizer) => tokenizer.decode(tokens),
         };
         Ok(match self.cleans_spaces {
             true => clean_up(&text),
             false => text,
         })
     }
+}
+
+fn check_end_and_padding(
+    path: &Path,
+    vocabulary: &Vocabulary,
+    special_tokens: SpecialTokens,
+) -> Result<(), TextError> {
+    check_special(path, vocabulary, END, ("eos_id", special_tokens.eos))?;
+    check_special(path, vocabulary, PADDING, ("pad_id", special_tokens.pad))
 }
 
 /// Checks that a token, if it is in the vocabulary of a file, has the id given by a key of the model's configuration.

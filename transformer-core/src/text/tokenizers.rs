@@ -9,7 +9,7 @@ use crate::formats::ctranslate2;
 use crate::formats::files::replace_file_with;
 use crate::formats::format::Files;
 use crate::formats::names::{
-    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
+    PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
     TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
     VOCABULARY_FILE, has_tokenizers,
 };
@@ -20,6 +20,7 @@ use crate::text::languages::language;
 use crate::text::m2m100::{self, M2m100};
 use crate::text::marian::{Marian, begins_with_language};
 use crate::text::settings::TokenizerSettings;
+use crate::text::t5::T5;
 use crate::text::tokenizer::{Tokenizer, check_special};
 use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 
@@ -31,6 +32,8 @@ use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 /// | one for each | `source_tokenizer.json`, `target_tokenizer.json` |
 /// | Marian's | `source.spm`, `target.spm`, `vocab.json`; `target_vocab.json` if the target has its own vocabulary |
 /// | M2M100's | `sentencepiece.bpe.model`, `vocab.json` |
+/// | T5's | `spiece.model`, if there is no `tokenizer.json` |
+/// | ByT5's | `tokenizer_config.json`, whose `tokenizer_class` is `ByT5Tokenizer` |
 ///
 /// ```
 /// use transformer_core::Tokenizers;
@@ -353,12 +356,13 @@ impl Tokenizers {
             let is_m2m100 = has(SHARED_PIECES_FILE) && has(VOCABULARY_FILE);
             // M2M100's class reads its pieces even beside a `tokenizer.json`.
             let has_class = matches!(settings.class(), None | Some("M2M100Tokenizer"));
-            let mut shared = match is_m2m100 && (has_class || !has(TOKENIZER_FILE)) {
-                true => load_m2m100(directory, &mut settings)?,
-                false => {
-                    let added = settings.tokens().added_tokens(&[], false)?;
-                    Tokenizer::from_file_with(&directory.join(TOKENIZER_FILE), &added)?
-                }
+            let mut shared = if is_m2m100 && (has_class || !has(TOKENIZER_FILE)) {
+                load_m2m100(directory, &mut settings)?
+            } else if settings.has_bytes() || !has(TOKENIZER_FILE) && has(PIECES_FILE) {
+                load_t5(directory, &mut settings)?
+            } else {
+                let added = settings.tokens().added_tokens(&[], false)?;
+                Tokenizer::from_file_with(&directory.join(TOKENIZER_FILE), &added)?
             };
             put_settings(&mut shared, &settings, directory)?;
             Self::shared(shared)
@@ -443,6 +447,10 @@ impl Tokenizers {
     fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, TextError> {
         let sides = [self.source(), self.target()];
         let mut files = match (sides.map(Tokenizer::marian), sides.map(Tokenizer::m2m100)) {
+            _ if sides.iter().any(|side| side.t5().is_some()) => match sides[0].t5() {
+                Some(shared) if self.are_shared() => shared.files(),
+                _ => return Err(not_combined()),
+            },
             ([None, None], [None, None]) => {
                 let json = |(name, side): (_, &Tokenizer)| Ok((name, side.to_bytes()?));
                 let sides = self.sides().into_iter();
@@ -464,10 +472,7 @@ impl Tokenizers {
                 }
                 files
             }
-            _ => {
-                let problem = "Marian's files and Hugging Face's cannot be combined";
-                return Err(TextError::Tokenizer(problem.into()));
-            }
+            _ => return Err(not_combined()),
         };
         let settings = self.settings.files();
         files.extend(settings.map(|(name, file)| (name, file.to_vec())));
@@ -482,7 +487,12 @@ impl Tokenizers {
         };
         let source = &self.source;
         let Some(target) = &self.target else {
-            return vec![(name(source, TOKENIZER_FILE, VOCABULARY_FILE), source)];
+            let file = match source.t5() {
+                Some(t5) if t5.has_bytes() => TOKENIZER_SETTINGS_FILE,
+                Some(_) => PIECES_FILE,
+                None => name(source, TOKENIZER_FILE, VOCABULARY_FILE),
+            };
+            return vec![(file, source)];
         };
         let of_target = match (source.marian(), target.marian()) {
             (Some(source), Some(target)) if has_same_vocabulary(source, target) => VOCABULARY_FILE,
@@ -586,6 +596,29 @@ fn load_m2m100(directory: &Path, settings: &mut TokenizerSettings) -> Result<Tok
     let [pieces, vocabulary] =
         [SHARED_PIECES_FILE, VOCABULARY_FILE].map(|name| directory.join(name));
     Ok(M2m100::load(&pieces, &vocabulary, languages, &added)?.into())
+}
+
+/// The special tokens of T5's and ByT5's classes.
+const T5_ROLES: [(&str, &str); 3] = MARIAN_ROLES;
+
+/// T5's or ByT5's tokenizer in a directory.
+fn load_t5(directory: &Path, settings: &mut TokenizerSettings) -> Result<Tokenizer, TextError> {
+    let extra_ids = settings.extra_ids();
+    if settings.has_bytes() {
+        let added = settings.tokens().added_tokens(&T5_ROLES, false)?;
+        let path = directory.join(TOKENIZER_SETTINGS_FILE);
+        let bytes = T5::of_bytes(extra_ids, &added).map_err(TextError::file(path))?;
+        return Ok(bytes.into());
+    }
+    settings.check_pieces(directory, &[])?;
+    let added = settings.added_to_pieces(&T5_ROLES)?;
+    settings.check_legacy(directory, &added)?;
+    Ok(T5::load(&directory.join(PIECES_FILE), extra_ids, &added)?.into())
+}
+
+fn not_combined() -> TextError {
+    let problem = "files of tokenizers of different types cannot be combined";
+    TextError::Tokenizer(problem.into())
 }
 
 /// Applies the settings of a directory to a tokenizer, as Hugging Face's class does.

@@ -1,4 +1,4 @@
-//! The vocabularies of Marian's and M2M100's tokenizers: the ids of SentencePiece pieces and other tokens.
+//! The vocabularies of Marian's, M2M100's and T5's tokenizers: the ids of SentencePiece pieces and other tokens.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -19,9 +19,9 @@ pub(super) const PADDING: &str = "<pad>";
 /// Tokens and their ids.
 #[derive(Debug)]
 pub(super) struct Vocabulary {
-    /// The tokens of the file, with contiguous ids from 0.
+    /// The first tokens, with contiguous ids from 0: those of the file, if there is one.
     names: Vec<Arc<str>>,
-    /// The tokens that are not in the file, or have another id or name in it.
+    /// The tokens that are not among the first, or have another id or name there.
     more: BTreeMap<u32, Arc<str>>,
     ids: HashMap<Arc<str>, u32>,
     unknown: u32,
@@ -29,7 +29,7 @@ pub(super) struct Vocabulary {
     special: HashSet<u32>,
     /// The added tokens that are not special.
     added: Splitter,
-    /// Its file.
+    /// Its file; empty if it has none.
     file: Vec<u8>,
 }
 
@@ -76,6 +76,29 @@ impl Vocabulary {
             special,
             added: Splitter::default(),
             file,
+        })
+    }
+
+    /// A vocabulary without a file: tokens in the order of their ids, and the ids of the special ones.
+    ///
+    /// # Errors
+    /// When `<unk>` is missing.
+    pub fn of_names(
+        names: Vec<String>,
+        special: impl IntoIterator<Item = u32>,
+    ) -> Result<Self, String> {
+        let names: Vec<Arc<str>> = names.into_iter().map(Arc::from).collect();
+        let ids: HashMap<Arc<str>, u32> = names.iter().cloned().zip(0..).collect();
+        let unknown = ids.get(UNKNOWN).copied();
+        let unknown = unknown.ok_or_else(|| format!("no token `{UNKNOWN}`"))?;
+        Ok(Self {
+            names,
+            more: BTreeMap::new(),
+            ids,
+            unknown,
+            special: special.into_iter().chain([unknown]).collect(),
+            added: Splitter::default(),
+            file: Vec::new(),
         })
     }
 

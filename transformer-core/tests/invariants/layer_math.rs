@@ -151,6 +151,11 @@ fn activations_have_their_known_values() {
     for (activation, expected) in [
         (Activation::Relu, [0.0, 0.0, 1.0, 2.0]),
         (Activation::Gelu, [-0.1586553, 0.0, 0.8413447, 1.9544997]),
+        // As PyTorch computes it.
+        (
+            Activation::GeluTanh,
+            [-0.1588080, 0.0, 0.8411920, 1.9545977],
+        ),
         (Activation::Silu, [-0.2689414, 0.0, 0.7310586, 1.7615942]),
     ] {
         let x = Tensor::from_data([[[0.0], [0.5], [1.0], [1.5]]], &Default::default());
@@ -170,6 +175,8 @@ fn activations_have_their_known_slopes() {
     for (activation, expected) in [
         (Activation::Relu, [0.0, 1.0, 1.0]),
         (Activation::Gelu, [-0.0833155, 1.0833155, 1.0852319]),
+        // As PyTorch computes it.
+        (Activation::GeluTanh, [-0.0829641, 1.0829641, 1.0860993]),
         (Activation::Silu, [0.0723295, 0.9276705, 1.0907843]),
     ] {
         let x =

@@ -69,7 +69,7 @@ fn configs() -> Vec<TransformerConfig> {
             ..tied.clone()
         },
         TransformerConfig {
-            activation: Activation::Gelu,
+            activation: Activation::GeluTanh,
             gated: true,
             decoder_d_ff: Some(9),
             n_heads: 2,

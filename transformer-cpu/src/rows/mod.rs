@@ -5,7 +5,7 @@ mod attend;
 #[cfg(test)]
 mod tests;
 
-use std::f32::consts::FRAC_1_SQRT_2;
+use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub use self::attend::{Slots, attend};
 use crate::elementwise::loss::log_sum_exp;
@@ -13,6 +13,9 @@ use crate::elementwise::norm::mean_and_squares;
 use crate::simd::{erf, exp, max, sum, vectorised};
 use crate::sizes::check_rows;
 use crate::types::Activation;
+
+/// √(8/π)
+const SQRT_8_BY_PI: f32 = FRAC_2_SQRT_PI * SQRT_2;
 
 /// `x += y`
 ///
@@ -128,6 +131,7 @@ pub fn activate(x: &mut [f32], activation: Activation) {
     match activation {
         Activation::Relu => map(x, relu),
         Activation::Gelu => map(x, gelu),
+        Activation::GeluTanh => map(x, gelu_tanh),
         Activation::Silu => map(x, silu),
     }
 }
@@ -141,6 +145,12 @@ fn relu(x: f32) -> f32 {
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     x * ((erf(x * FRAC_1_SQRT_2) + 1.0) * 0.5)
+}
+
+/// `(1 + tanh(u)) / 2` is `σ(2u)`.
+#[inline(always)]
+fn gelu_tanh(x: f32) -> f32 {
+    x * sigmoid(SQRT_8_BY_PI * (x + 0.044_715 * x * x * x))
 }
 
 #[inline(always)]

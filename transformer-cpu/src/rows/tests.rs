@@ -93,12 +93,12 @@ fn activations_of_extremes() {
     let mut x = [0.0, -0.0, -1e30, 1e30, infinity];
     activate(&mut x, Activation::Relu);
     assert_eq!(x, [0.0, 0.0, 0.0, 1e30, infinity]);
-    for activation in [Activation::Gelu, Activation::Silu] {
+    for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Silu] {
         let mut x = [0.0, -1e30, 1e30, infinity];
         activate(&mut x, activation);
         assert_eq!(x, [0.0, 0.0, 1e30, infinity], "{activation:?}");
     }
-    for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {
+    for activation in Activation::ALL {
         let mut x = [1.0, f32::NAN, -1.0];
         activate(&mut x, activation);
         assert_eq!(x.map(f32::is_nan), [false, true, false], "{activation:?}");

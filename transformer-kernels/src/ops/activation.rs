@@ -1,9 +1,9 @@
 //! The activation between the two layers of a feed-forward network (§3.3).
 
-use std::f64::consts::FRAC_1_SQRT_2;
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::{relu, silu};
+use burn::tensor::activation::{relu, sigmoid, silu};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::checkpoint::base::Checkpointer;
@@ -21,6 +21,7 @@ fn activate<B: Backend, const D: usize>(x: Tensor<B, D>, activation: Activation)
     match activation {
         Activation::Relu => relu(x),
         Activation::Gelu => gelu(x),
+        Activation::GeluTanh => gelu_tanh(x),
         Activation::Silu => silu(x),
     }
 }
@@ -31,6 +32,13 @@ fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     prepare::<B>();
     let phi = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
     x * phi
+}
+
+/// `x σ(√(8/π) (x + 0.044715 x³))`, because `(1 + tanh(u)) / 2` is `σ(2u)`.
+fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    let cube = x.clone() * x.clone() * x.clone();
+    let gate = sigmoid((x.clone() + cube * 0.044_715) * (8.0 / PI).sqrt());
+    x * gate
 }
 
 /// `dropout(activation(x + b))`, with [`dropout`]: between the two layers of the feed-forward network (§3.3).
@@ -132,7 +140,7 @@ mod tests {
 
     #[test]
     fn in_place_is_the_composition() {
-        for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {
+        for activation in Activation::ALL {
             for scale in [1.0, 8.0] {
                 let x = crate::testing::plain::<Reference, 1>(1, [5000]) * scale;
                 let mut found: Vec<f32> = values(x.clone()).iter().map(|&x| x as f32).collect();

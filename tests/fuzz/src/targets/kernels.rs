@@ -641,7 +641,7 @@ pub fn activation(_folder: &Path) -> Target {
             shape,
             x: choices.rows(rows, width),
             bias: choices.flag().then(|| choices.numbers(width)),
-            activation: choices.pick(&[Activation::Relu, Activation::Gelu, Activation::Silu]),
+            activation: choices.pick(&Activation::ALL),
             layout: layout(choices),
         };
         let found = case.forward::<Flex>();

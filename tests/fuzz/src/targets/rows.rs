@@ -1,5 +1,6 @@
 //! The public functions of the kernels on slices, those of packed decoding, against plain loops in double precision.
 
+use std::f64::consts::PI;
 use std::path::Path;
 
 use transformer_cpu::rows::{self, Slots, Spread};
@@ -142,8 +143,7 @@ pub fn rows(_folder: &Path) -> Target {
                 assert!(panics(|| rows::add(&mut vec![0.0; y.len() + 1], &y)));
             }
             1 => {
-                let activation =
-                    choices.pick(&[Activation::Relu, Activation::Gelu, Activation::Silu]);
+                let activation = choices.pick(&Activation::ALL);
                 rows::activate(&mut x, activation);
                 if activation == Activation::Gelu {
                     // The error function has no name in the standard library.
@@ -152,6 +152,10 @@ pub fn rows(_folder: &Path) -> Target {
                 check(&x, &|x: &[f64]| {
                     let one = |&x: &f64| match activation {
                         Activation::Silu => x / (1.0 + (-x).exp()),
+                        Activation::GeluTanh => {
+                            let u = (2.0 / PI).sqrt() * (x + 0.044715 * x * x * x);
+                            x * (1.0 + u.tanh()) / 2.0
+                        }
                         _ => x.max(0.0),
                     };
                     x.iter().map(one).collect()

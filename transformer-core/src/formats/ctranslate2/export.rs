@@ -259,6 +259,7 @@ enum Scalar {
 fn scalars(config: &TransformerConfig, starts_with_zeros: bool) -> Vec<(String, Scalar)> {
     let activation = match config.activation {
         Activation::Relu => 0,
+        Activation::GeluTanh => 1,
         Activation::Silu => 2,
         Activation::Gelu => 3,
     };

@@ -249,10 +249,11 @@ impl Description<'_> {
         let key = "activation";
         match self.same(key, |name| self.value(name).unwrap_or(0.0))? as i64 {
             0 => Ok(Activation::Relu),
+            1 => Ok(Activation::GeluTanh),
             2 => Ok(Activation::Silu),
             3 => Ok(Activation::Gelu),
             other => {
-                let problem = "not 0 (ReLU), 2 (Swish) or 3 (GELU)";
+                let problem = "not 0 (ReLU), 1 or 3 (GELU), or 2 (Swish)";
                 Err(self.refusal(key, &other.to_string(), problem))
             }
         }

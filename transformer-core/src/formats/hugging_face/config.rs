@@ -1,4 +1,5 @@
-//! Reads `config.json` of Hugging Face's four encoder–decoder types into our configuration.
+//! Reads `config.json` of Hugging Face's encoder–decoder types into our configuration; the keys of T5's family are in
+//! [`t5`].
 //!
 //! Sizes, activation, dropout rates, tying and special tokens are read. Keys that request something that the type's
 //! class or our model does not support are refused by name and value. All others are ignored: for training (`init_std`,
@@ -10,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::formats::error::ModelError;
 use crate::formats::hugging_face::derived::in_force;
 use crate::formats::hugging_face::keys::{Keys, shown};
+use crate::formats::hugging_face::t5;
 use crate::models::config::TransformerConfig;
 use crate::models::tying::WeightTying;
 use crate::nn::error::ConfigError;
@@ -17,6 +19,9 @@ use crate::nn::norm::NormKind;
 use crate::nn::positions::Positions;
 use crate::nn::sublayer::NormPlacement;
 use transformer_kernels::Activation;
+
+/// A type whose layers differ from T5's.
+const UMT5: &str = "umt5";
 
 /// The default number of positions of a class that computes them.
 pub(crate) const MAX_POSITIONS: usize = 1024;
@@ -28,10 +33,19 @@ pub(crate) enum ModelType {
     M2m100,
     Bart,
     Mbart,
+    T5,
+    Mt5,
 }
 
 impl ModelType {
-    const ALL: [Self; 4] = [Self::Marian, Self::M2m100, Self::Bart, Self::Mbart];
+    const ALL: [Self; 6] = [
+        Self::Marian,
+        Self::M2m100,
+        Self::Bart,
+        Self::Mbart,
+        Self::T5,
+        Self::Mt5,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -39,6 +53,8 @@ impl ModelType {
             Self::M2m100 => "m2m_100",
             Self::Bart => "bart",
             Self::Mbart => "mbart",
+            Self::T5 => "t5",
+            Self::Mt5 => "mt5",
         }
     }
 
@@ -49,11 +65,18 @@ impl ModelType {
             Self::M2m100 => "M2M100ForConditionalGeneration",
             Self::Bart => "BartForConditionalGeneration",
             Self::Mbart => "MBartForConditionalGeneration",
+            Self::T5 => "T5ForConditionalGeneration",
+            Self::Mt5 => "MT5ForConditionalGeneration",
         }
     }
 
     pub fn of(keys: &Keys) -> Result<Self, ModelError> {
         let name = keys.text("model_type")?;
+        if name == Some(UMT5) {
+            let problem =
+                "whose layers each have relative biases of their own, which is not supported";
+            return Err(keys.refusal("model_type", problem));
+        }
         let found = Self::ALL
             .into_iter()
             .find(|known| Some(known.name()) == name);
@@ -70,6 +93,8 @@ impl ModelType {
             Self::M2m100 => [Some(1), Some(0), Some(2), Some(2), None],
             Self::Bart => [Some(1), Some(0), Some(2), Some(2), Some(2)],
             Self::Mbart => [Some(1), Some(0), Some(2), None, Some(2)],
+            Self::T5 => [Some(0), None, Some(1), None, None],
+            Self::Mt5 => [Some(0), None, Some(1), Some(0), None],
         };
         let [pad, bos, eos, start, forced_last] = tokens;
         match key {
@@ -82,10 +107,15 @@ impl ModelType {
         }
     }
 
+    /// Whether the type is of T5's family.
+    pub fn is_t5(self) -> bool {
+        matches!(self, Self::T5 | Self::Mt5)
+    }
+
     fn norm(self) -> NormPlacement {
         match self {
             Self::Marian | Self::Bart => NormPlacement::Post,
-            Self::M2m100 | Self::Mbart => NormPlacement::Pre,
+            _ => NormPlacement::Pre,
         }
     }
 
@@ -99,9 +129,10 @@ impl ModelType {
 
     /// Whether `final_logits_bias` is part of the class.
     pub fn has_generator_bias(self) -> bool {
-        self != Self::M2m100
+        matches!(self, Self::Marian | Self::Bart | Self::Mbart)
     }
 
+    /// The positions of a type that is not of T5's family.
     fn positions(self, pad_id: u32, max_len: usize) -> Positions {
         match self {
             Self::Marian => Positions::SinesThenCosines {
@@ -112,7 +143,7 @@ impl ModelType {
                 inclusive: true,
                 first: pad_id as usize + 1,
             },
-            Self::Bart | Self::Mbart => Positions::Learned { max_len },
+            _ => Positions::Learned { max_len },
         }
     }
 }
@@ -127,6 +158,35 @@ pub(crate) fn config(
     refuse_other_models(model_type, keys)?;
     let generation = in_force(Some(keys), generation)?;
     let generation = generation.as_ref();
+    let config = match model_type.is_t5() {
+        true => t5::config(model_type, keys)?,
+        false => of_bart_family(model_type, keys)?,
+    };
+    let config = TransformerConfig {
+        pad_id: token_of_all(model_type, keys, "pad_token_id")?,
+        bos_id: start_token(keys, generation)?,
+        eos_id: end_token(model_type, keys, generation)?,
+        ..config
+    };
+    match config.validate() {
+        Ok(()) => Ok((model_type, config)),
+        Err(source) => {
+            let starts = |keys: &&Keys| {
+                let mut names = START_TOKENS.into_iter();
+                names.any(|name| keys.value(name).is_some())
+            };
+            let of_start = source.keys().contains(&"bos_id");
+            let file = generation.filter(starts).filter(|_| of_start);
+            Err(ModelError::HuggingFaceConfig {
+                path: file.unwrap_or(keys).path().to_owned(),
+                problem: problem(model_type, &source),
+            })
+        }
+    }
+}
+
+/// The configuration of a model of BART's family, without start and end token.
+fn of_bart_family(model_type: ModelType, keys: &Keys) -> Result<TransformerConfig, ModelError> {
     let is_m2m100 = model_type == ModelType::M2m100;
     let src_vocab_size = keys.size_of_all("vocab_size")?;
     let tying = tying(model_type, keys)?;
@@ -141,7 +201,7 @@ pub(crate) fn config(
     let pad_id = token_of_all(model_type, keys, "pad_token_id")?;
     let max_len = keys.size("max_position_embeddings")?;
     let norm = model_type.norm();
-    let config = TransformerConfig {
+    Ok(TransformerConfig {
         src_vocab_size,
         tgt_vocab_size: separate_vocabulary.unwrap_or(src_vocab_size),
         d_model: keys.size_of_all("d_model")?,
@@ -169,9 +229,6 @@ pub(crate) fn config(
             0.0
         }),
         activation_dropout: keys.number("activation_dropout")?.unwrap_or(0.0),
-        pad_id,
-        bos_id: start_token(keys, generation)?,
-        eos_id: end_token(model_type, keys, generation)?,
         // The logit of Marian's `<pad>` is always zero and means nothing.
         excluded_tokens: match model_type {
             ModelType::Marian => vec![pad_id],
@@ -179,36 +236,30 @@ pub(crate) fn config(
         },
         // The rest is in none of these families.
         ..TransformerConfig::default()
+    })
+}
+
+/// The problem of a configuration, with the file's keys.
+fn problem(model_type: ModelType, source: &ConfigError) -> String {
+    let key_of = match model_type.is_t5() {
+        true => t5::key_of,
+        false => key_of,
     };
-    match config.validate() {
-        Ok(()) => Ok((model_type, config)),
-        Err(source) => {
-            let starts = |keys: &&Keys| {
-                let mut names = START_TOKENS.into_iter();
-                names.any(|name| keys.value(name).is_some())
-            };
-            let of_start = source.keys().contains(&"bos_id");
-            let file = generation.filter(starts).filter(|_| of_start);
-            Err(ModelError::HuggingFaceConfig {
-                path: file.unwrap_or(keys).path().to_owned(),
-                problem: match source {
-                    // The advice in this error is for our configuration.
-                    ConfigError::HeadsDoNotDivide {
-                        d_model,
-                        n_heads,
-                        key,
-                    } => format!(
-                        "`d_model` {d_model} is not divisible by `{}` {n_heads}",
-                        key_of(key)
-                    ),
-                    source => source.with_names(key_of),
-                },
-            })
-        }
+    match *source {
+        // Without the advice to set keys of ours.
+        ConfigError::HeadsDoNotDivide {
+            d_model,
+            key,
+            n_heads,
+        } => format!(
+            "`d_model` {d_model} is not divisible by `{}` {n_heads}",
+            key_of(key)
+        ),
+        ref source => source.with_names(key_of),
     }
 }
 
-/// The file's key for one of our keys.
+/// The file's key for one of our keys, in BART's family; the keys of the special tokens are the same in all.
 pub(crate) fn key_of(own: &'static str) -> &'static str {
     match own {
         "src_vocab_size" => "vocab_size",
@@ -227,8 +278,14 @@ pub(crate) fn key_of(own: &'static str) -> &'static str {
     }
 }
 
-/// Keys that may be absent, because the class has a default, but not null.
-const NEVER_NULL: [&str; 8] = [
+/// Two names of one key, in BART's family.
+const SAME: &[(&str, &str)] = &[
+    ("num_attention_heads", "encoder_attention_heads"),
+    ("hidden_size", "d_model"),
+];
+
+/// Keys of BART's family that may be absent, because the class has a default, but not null.
+const NEVER_NULL: &[&str] = &[
     "activation_dropout",
     "activation_function",
     "attention_dropout",
@@ -241,7 +298,11 @@ const NEVER_NULL: [&str; 8] = [
 
 /// Refuses keys that request something that the type's class or our model does not support.
 fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelError> {
-    // Keys of earlier versions of the library, which had one class for several types.
+    let (same, never_null) = match model_type.is_t5() {
+        true => (t5::SAME, t5::NEVER_NULL),
+        false => (SAME, NEVER_NULL),
+    };
+    // The first four are keys of earlier versions of the library, which had one class for several types.
     let pre_norm = model_type.norm() == NormPlacement::Pre;
     let facts = [
         ("normalize_before", pre_norm),
@@ -261,10 +322,6 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
             return Err(keys.refusal(key, format!("but must be {fact} for type {name}")));
         }
     }
-    let same = [
-        ("num_attention_heads", "encoder_attention_heads"),
-        ("hidden_size", "d_model"),
-    ];
     for (key, other) in same {
         let (value, expected) = (keys.size(key)?, keys.size(other)?);
         if value.is_some() && value != expected {
@@ -272,7 +329,7 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
             return Err(keys.refusal(key, format!("but `{other}` is {expected}")));
         }
     }
-    for key in NEVER_NULL {
+    for key in never_null {
         if keys.is_null(key) {
             return Err(keys.refusal(key, "but a value is required"));
         }
@@ -305,11 +362,35 @@ fn activation(model_type: ModelType, keys: &Keys) -> Result<Activation, ModelErr
         ModelType::M2m100 => "relu",
         _ => "gelu",
     };
-    match keys.text("activation_function")?.unwrap_or(default) {
+    let key = "activation_function";
+    activation_named(keys, key, keys.text(key)?.unwrap_or(default))
+}
+
+/// The activation of this name, which is the value of `key` or part of it.
+pub(super) fn activation_named(
+    keys: &Keys,
+    key: &str,
+    name: &str,
+) -> Result<Activation, ModelError> {
+    match name {
         "relu" => Ok(Activation::Relu),
         "gelu" => Ok(Activation::Gelu),
+        "gelu_new" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
         "silu" | "swish" => Ok(Activation::Silu),
-        _ => Err(keys.refusal("activation_function", "not one of relu, gelu, silu, swish")),
+        _ => {
+            let known = "relu, gelu, gelu_new, gelu_pytorch_tanh, silu, swish";
+            Err(keys.refusal(key, format!("not one of {known}")))
+        }
+    }
+}
+
+/// The name of an activation.
+pub(super) fn name_of(activation: Activation) -> &'static str {
+    match activation {
+        Activation::Relu => "relu",
+        Activation::Gelu => "gelu",
+        Activation::GeluTanh => "gelu_new",
+        Activation::Silu => "swish",
     }
 }
 

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use crate::formats::error::ModelError;
-use crate::formats::hugging_face::config::{MAX_POSITIONS, ModelType, config};
+use crate::formats::hugging_face::config::{MAX_POSITIONS, ModelType, config, name_of};
 use crate::formats::hugging_face::keys::{Keys, shown};
+use crate::formats::hugging_face::t5;
 use crate::models::config::TransformerConfig;
 use crate::models::tying::WeightTying;
 use crate::nn::positions::Positions;
 use crate::nn::sublayer::NormPlacement;
-use transformer_kernels::Activation;
 
 /// The keys of a `config.json` at `path` for a configuration, from which [`config()`] reads it back. Keys that our
 /// configuration lacks are copied from `original`, the file from which the model was loaded.
@@ -30,6 +30,7 @@ pub(crate) fn to_keys(
         },
         (Positions::Learned { .. }, NormPlacement::Post) => ModelType::Bart,
         (Positions::Learned { .. }, NormPlacement::Pre) => ModelType::Mbart,
+        (Positions::RelativeBias { .. }, _) => ModelType::T5,
         _ => {
             return Err(ModelError::Unsupported {
                 path,
@@ -39,21 +40,40 @@ pub(crate) fn to_keys(
             });
         }
     };
-    let activation = match config.activation {
-        Activation::Relu => "relu",
-        Activation::Gelu => "gelu",
-        Activation::Silu => "swish",
-    };
-    let layerdrop = |key| match original {
-        Some(original) => original.number(key),
-        None => Ok(None),
-    };
     let mut keys = vec![
         ("model_type", json!(model_type.name())),
         ("architectures", json!([model_type.class()])),
         ("is_encoder_decoder", json!(true)),
         ("vocab_size", json!(config.src_vocab_size)),
         ("d_model", json!(config.d_model)),
+        ("tie_word_embeddings", json!(config.tying.ties_generator())),
+        ("pad_token_id", json!(config.pad_id)),
+        ("eos_token_id", json!(config.eos_id)),
+        ("decoder_start_token_id", json!(config.bos_id)),
+        ("torch_dtype", json!("float32")),
+    ];
+    keys.extend(match model_type.is_t5() {
+        true => t5::to_keys(config),
+        false => of_bart_family(model_type, config, original)?,
+    });
+    let keys = keys.into_iter().map(|(key, value)| (key.to_owned(), value));
+    let keys = keys.collect();
+    let keys = Keys::new(path, keys);
+    refuse_another(&keys, model_type, config)?;
+    Ok((model_type, keys))
+}
+
+/// The keys of BART's family that T5's lacks.
+fn of_bart_family(
+    model_type: ModelType,
+    config: &TransformerConfig,
+    original: Option<&Keys>,
+) -> Result<Vec<(&'static str, Value)>, ModelError> {
+    let layerdrop = |key| match original {
+        Some(original) => original.number(key),
+        None => Ok(None),
+    };
+    let mut keys = vec![
         ("encoder_layers", json!(config.n_encoder_layers)),
         ("decoder_layers", json!(config.n_decoder_layers)),
         ("num_hidden_layers", json!(config.n_encoder_layers)),
@@ -61,7 +81,7 @@ pub(crate) fn to_keys(
         ("decoder_attention_heads", json!(config.decoder_n_heads())),
         ("encoder_ffn_dim", json!(config.d_ff)),
         ("decoder_ffn_dim", json!(config.decoder_d_ff())),
-        ("activation_function", json!(activation)),
+        ("activation_function", json!(name_of(config.activation))),
         ("dropout", json!(config.dropout)),
         ("attention_dropout", json!(config.attention_dropout)),
         ("activation_dropout", json!(config.activation_dropout)),
@@ -74,11 +94,6 @@ pub(crate) fn to_keys(
             json!(layerdrop("decoder_layerdrop")?.unwrap_or(0.0)),
         ),
         ("scale_embedding", json!(config.embedding_scale)),
-        ("tie_word_embeddings", json!(config.tying.ties_generator())),
-        ("pad_token_id", json!(config.pad_id)),
-        ("eos_token_id", json!(config.eos_id)),
-        ("decoder_start_token_id", json!(config.bos_id)),
-        ("torch_dtype", json!("float32")),
     ];
     let max_len = match (config.max_len(), original) {
         (Some(learned), _) => learned,
@@ -96,11 +111,7 @@ pub(crate) fn to_keys(
             ("static_position_embeddings", json!(true)),
         ]);
     }
-    let keys = keys.into_iter().map(|(key, value)| (key.to_owned(), value));
-    let keys = keys.collect();
-    let keys = Keys::new(path, keys);
-    refuse_another(&keys, model_type, config)?;
-    Ok((model_type, keys))
+    Ok(keys)
 }
 
 /// Refuses a configuration that the written keys do not fully express; the error names the first of our keys that would
@@ -115,23 +126,17 @@ fn refuse_another(
         // Determined by the weights.
         generator_bias: written.generator_bias && model_type.has_generator_bias(),
         tying: match (read.tying, written.tying) {
-            (WeightTying::SourceTarget, WeightTying::None) => WeightTying::None,
+            (WeightTying::SourceTarget, WeightTying::None) if !model_type.is_t5() => {
+                WeightTying::None
+            }
             (read, _) => read,
         },
         ..read
     };
-    // Widths and heads that equal their defaults count as absent.
-    let share = Some(written.d_model / written.n_heads);
-    let is_share = |width| width == share && written.decoder_n_heads() == written.n_heads;
-    let other_heads = |&n_heads: &usize| n_heads != written.n_heads;
-    let written = TransformerConfig {
-        decoder_n_heads: written.decoder_n_heads.filter(other_heads),
-        d_k: written.d_k.filter(|_| !is_share(written.d_k)),
-        d_v: written.d_v.filter(|_| !is_share(written.d_v)),
-        decoder_d_ff: written.decoder_d_ff.filter(|&d_ff| d_ff != written.d_ff),
-        ..written.clone()
-    };
-    let (written, read) = (json!(written), json!(read));
+    let (written, read) = (
+        json!(without_defaults(written)),
+        json!(without_defaults(&read)),
+    );
     let all = [&written, &read].into_iter().filter_map(Value::as_object);
     let mut differing = all
         .flat_map(Map::keys)
@@ -148,5 +153,19 @@ fn refuse_another(
                 shown(read.get(key))
             ),
         }),
+    }
+}
+
+/// A configuration in which widths and heads that equal their defaults are absent.
+fn without_defaults(config: &TransformerConfig) -> TransformerConfig {
+    let share = Some(config.d_model / config.n_heads);
+    let is_share = |width| width == share && config.decoder_n_heads() == config.n_heads;
+    let other_heads = |&n_heads: &usize| n_heads != config.n_heads;
+    TransformerConfig {
+        decoder_n_heads: config.decoder_n_heads.filter(other_heads),
+        d_k: config.d_k.filter(|_| !is_share(config.d_k)),
+        d_v: config.d_v.filter(|_| !is_share(config.d_v)),
+        decoder_d_ff: config.decoder_d_ff.filter(|&d_ff| d_ff != config.d_ff),
+        ..config.clone()
     }
 }

@@ -39,7 +39,7 @@ impl TransformerConfig {
 impl<B: Backend> Transformer<B> {
     /// Saves the model to a directory, which is created if missing, in the format of Hugging Face's `transformers`:
     /// `config.json`, `generation_config.json` with the special tokens, and `model.safetensors` in single precision.
-    /// Its `from_pretrained` reads it and computes the same results. The type (`marian`, `m2m_100`, `bart` or `mbart`)
+    /// Its `from_pretrained` reads it and computes the same results. The type (`marian`, `m2m_100`, `bart`, `mbart` or `t5`)
     /// follows from the configuration.
     ///
     /// [`DecodeOptions::save`](crate::DecodeOptions::save) adds the decoding options. The tokenizer's files belong in
@@ -81,16 +81,18 @@ impl<B: Backend> Transformer<B> {
         let (model_type, config_keys) =
             config_export::to_keys(config_path.clone(), self.config(), original)?;
         let generation_keys = options::to_keys(generation_path, None, self.config())?;
-        let map = full_map(self.config(), usize::MAX).map_err(|unnamed| ModelError::Weights {
-            path: weights_path.clone(),
-            problem: format!("no names for `{}`", unnamed.join("`, `")),
+        let map = full_map(model_type, self.config(), usize::MAX).map_err(|unnamed| {
+            ModelError::Weights {
+                path: weights_path.clone(),
+                problem: format!("no names for `{}`", unnamed.join("`, `")),
+            }
         })?;
         let tying = self.config().tying;
         let mut tensors = map.export(
             &collected(self),
             match tying {
                 // Since version 5, the class ties no matrices unless it ties the logits'.
-                WeightTying::SourceTarget => TiedNames::Every,
+                WeightTying::SourceTarget if !model_type.is_t5() => TiedNames::Every,
                 _ => TiedNames::First,
             },
         );

@@ -15,6 +15,7 @@ pub mod derived;
 mod export;
 pub mod keys;
 mod names;
+mod t5;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -47,15 +48,16 @@ impl Format for HuggingFace {
         let (path, weights) = weights::open(files.directory())?;
         config.generator_bias = has_generator_bias(model_type, &weights)
             .map_err(|problem| ModelError::tensors(&path, vec![problem]))?;
-        if has_separate_embeddings(&config, &weights) {
+        if !model_type.is_t5() && has_separate_embeddings(&config, &weights) {
             config.tying = WeightTying::None;
         }
         let all = weights.tensors.keys();
         let unused: Vec<String> = all.filter(|name| names::is_unused(name)).cloned().collect();
-        let map = map(&config, &weights, &unused).map_err(|unnamed| ModelError::Weights {
-            path: path.clone(),
-            problem: format!("no names for `{}`", unnamed.join("`, `")),
-        })?;
+        let map =
+            map(model_type, &config, &weights, &unused).map_err(|unnamed| ModelError::Weights {
+                path: path.clone(),
+                problem: format!("no names for `{}`", unnamed.join("`, `")),
+            })?;
         // Values are compared only if all tensors have the right types and shapes.
         for find in [Map::wrong_kinds, Map::wrong_numbers] {
             let problems = find(&map, &weights);
@@ -109,12 +111,14 @@ fn has_separate_embeddings(config: &TransformerConfig, weights: &StateDict) -> b
 /// # Errors
 /// The parameters without a name.
 fn map(
+    model_type: ModelType,
     config: &TransformerConfig,
     weights: &StateDict,
     unused: &[String],
 ) -> Result<Map, Vec<String>> {
     // A file has at most as many layers as tensors, so one more is sure to be reported as missing.
-    let mut map = full_map(config, weights.tensors.len() + 1)?.ignoring(&names::IGNORED);
+    let mut map =
+        full_map(model_type, config, weights.tensors.len() + 1)?.ignoring(&names::IGNORED);
     let unused: Vec<&str> = unused.iter().map(String::as_str).collect();
     map = map.ignoring(&unused);
     if !config.generator_bias {
@@ -128,8 +132,20 @@ fn map(
 }
 
 /// The map of at most `max_layers` layers per stack.
-fn full_map(config: &TransformerConfig, max_layers: usize) -> Result<Map, Vec<String>> {
-    let map = Map::transformer(&names::NAMES, config, max_layers)?;
+fn full_map(
+    model_type: ModelType,
+    config: &TransformerConfig,
+    max_layers: usize,
+) -> Result<Map, Vec<String>> {
+    if model_type.is_t5() {
+        let map = Map::transformer(&names::T5, config, max_layers)?;
+        let [without_gate, with_gate] = names::T5_INNER;
+        return Ok(match config.gated {
+            true => map,
+            false => map.with_part(with_gate, without_gate),
+        });
+    }
+    let map = Map::transformer(&names::BART, config, max_layers)?;
     Ok(match config.tying.ties_source_target() {
         true => map,
         false => map.without_name(names::SHARED).ignoring(&[names::SHARED]),

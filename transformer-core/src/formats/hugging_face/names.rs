@@ -1,14 +1,14 @@
-//! The table of tensor names that all four types share. A line applies to the types with its parameters: learned
-//! positions and embedding norms to BART and mBART, final norms to M2M100 and mBART.
+//! The tables of tensor names: one for Marian, M2M100, BART and mBART, and one for T5's family. A line applies to the
+//! types with its parameters: learned positions and embedding norms to BART and mBART, final norms to M2M100 and mBART.
 
 use crate::formats::pytorch::names::{
-    CROSS_NORM, CROSS_PROJECTION, DECODER_NORM, ENCODER_NORM, FEED_FORWARD_NORM, GENERATOR, INNER,
-    KEY_VALUE, Layer, Layout, Line, Names, OUTER, PositionTable, QUERY, QUERY_KEY_VALUE, SELF_NORM,
-    SELF_PROJECTION, SRC_EMBEDDING, SRC_POSITIONS, TGT_EMBEDDING, TGT_POSITIONS, TensorNames, line,
-    linear, matrix, norm, tensor,
+    CROSS_NORM, CROSS_PROJECTION, DECODER_BIAS, DECODER_NORM, ENCODER_BIAS, ENCODER_NORM,
+    FEED_FORWARD_NORM, GATE, GENERATOR, INNER, KEY_VALUE, Layer, Layout, Line, Names, OUTER,
+    PositionTable, QUERY, QUERY_KEY_VALUE, SELF_NORM, SELF_PROJECTION, SRC_EMBEDDING,
+    SRC_POSITIONS, TGT_EMBEDDING, TGT_POSITIONS, TensorNames, line, linear, matrix, norm, tensor,
 };
 
-/// The prefix of all names except those of the projection to logits. Files saved by a class without this projection,
+/// The prefix of all names in BART's family except those of the projection to logits. Files saved by a class without this projection,
 /// such as `BartModel`, lack it.
 pub(super) const PREFIX: &str = "model.";
 
@@ -24,12 +24,13 @@ const OF_TARGET: &str = "model.decoder.embed_tokens.weight";
 pub(super) const LOGITS_BIAS: &str = "final_logits_bias";
 
 /// Tensors of older files that the model does not use: version numbers of fairseq's classes, and M2M100's tables of
-/// sines and cosines, which its class computes.
-pub(super) const IGNORED: [&str; 4] = [
+/// sines and cosines, which its class computes; and of the first T5, a bias on the scores of cross-attention.
+pub(super) const IGNORED: [&str; 5] = [
     "model.encoder.version",
     "model.decoder.version",
     "model.encoder.embed_positions.weights",
     "model.decoder.embed_positions.weights",
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
 ];
 
 /// Whether files may have this tensor although no class of the family does: a bias of the projection to logits, the
@@ -67,7 +68,7 @@ const fn table(name: &'static str) -> PositionTable {
     }
 }
 
-pub(super) const NAMES: Names = Names {
+pub(super) const BART: Names = Names {
     outside: &[
         Line {
             also: &[OF_SOURCE],
@@ -120,4 +121,68 @@ pub(super) const NAMES: Names = Names {
         table("model.encoder.embed_positions.weight"),
         table("model.decoder.embed_positions.weight"),
     ],
+};
+
+/// The name of the inner layer of T5's feed-forward network, without and with a gate.
+pub(super) const T5_INNER: [&str; 2] = ["DenseReluDense.wi.", "DenseReluDense.wi_1."];
+
+/// The queries, keys and values of T5's self-attention.
+const T5_SELF_ATTENTION: &[&str] = &[
+    "layer.0.SelfAttention.q.",
+    "layer.0.SelfAttention.k.",
+    "layer.0.SelfAttention.v.",
+];
+
+/// The names of T5's family, with a gate.
+pub(super) const T5: Names = Names {
+    outside: &[
+        Line {
+            also: &["encoder.embed_tokens.weight"],
+            ..matrix(SRC_EMBEDDING, &["shared.weight"])
+        },
+        matrix(TGT_EMBEDDING, &["decoder.embed_tokens.weight"]),
+        matrix(
+            ENCODER_BIAS,
+            &["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"],
+        ),
+        matrix(
+            DECODER_BIAS,
+            &["decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"],
+        ),
+        norm(ENCODER_NORM, &["encoder.final_layer_norm."]),
+        norm(DECODER_NORM, &["decoder.final_layer_norm."]),
+        linear(GENERATOR, &["lm_head."]),
+    ],
+    encoder: Layer {
+        theirs: "encoder.block.{}.",
+        lines: &[
+            linear(QUERY_KEY_VALUE, T5_SELF_ATTENTION),
+            linear(SELF_PROJECTION, &["layer.0.SelfAttention.o."]),
+            norm(SELF_NORM, &["layer.0.layer_norm."]),
+            linear(GATE, &["layer.1.DenseReluDense.wi_0."]),
+            linear(INNER, &["layer.1.DenseReluDense.wi_1."]),
+            linear(OUTER, &["layer.1.DenseReluDense.wo."]),
+            norm(FEED_FORWARD_NORM, &["layer.1.layer_norm."]),
+        ],
+    },
+    decoder: Layer {
+        theirs: "decoder.block.{}.",
+        lines: &[
+            linear(QUERY_KEY_VALUE, T5_SELF_ATTENTION),
+            linear(SELF_PROJECTION, &["layer.0.SelfAttention.o."]),
+            norm(SELF_NORM, &["layer.0.layer_norm."]),
+            linear(QUERY, &["layer.1.EncDecAttention.q."]),
+            linear(
+                KEY_VALUE,
+                &["layer.1.EncDecAttention.k.", "layer.1.EncDecAttention.v."],
+            ),
+            linear(CROSS_PROJECTION, &["layer.1.EncDecAttention.o."]),
+            norm(CROSS_NORM, &["layer.1.layer_norm."]),
+            linear(GATE, &["layer.2.DenseReluDense.wi_0."]),
+            linear(INNER, &["layer.2.DenseReluDense.wi_1."]),
+            linear(OUTER, &["layer.2.DenseReluDense.wo."]),
+            norm(FEED_FORWARD_NORM, &["layer.2.layer_norm."]),
+        ],
+    },
+    position_tables: &[],
 };

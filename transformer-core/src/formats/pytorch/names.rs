@@ -131,6 +131,7 @@ pub(crate) const KEY_VALUE: &[&str] = &["cross_attention.key_value"];
 pub(crate) const CROSS_PROJECTION: &[&str] = &["cross_attention.heads.projection"];
 pub(crate) const CROSS_NORM: &[&str] = &["cross_attention_sublayer.norm"];
 pub(crate) const INNER: &[&str] = &["feed_forward.inner"];
+pub(crate) const GATE: &[&str] = &["feed_forward.gate"];
 pub(crate) const OUTER: &[&str] = &["feed_forward.outer"];
 pub(crate) const FEED_FORWARD_NORM: &[&str] = &["feed_forward_sublayer.norm"];
 
@@ -138,6 +139,8 @@ pub(crate) const SRC_EMBEDDING: &[&str] = &["src_embedding.weight"];
 pub(crate) const TGT_EMBEDDING: &[&str] = &["tgt_embedding.weight"];
 pub(crate) const SRC_POSITIONS: &[&str] = &["src_positions.learned"];
 pub(crate) const TGT_POSITIONS: &[&str] = &["tgt_positions.learned"];
+pub(crate) const ENCODER_BIAS: &[&str] = &["encoder.position_bias.learned"];
+pub(crate) const DECODER_BIAS: &[&str] = &["decoder.position_bias.learned"];
 pub(crate) const ENCODER_NORM: &[&str] = &["encoder.final_norm"];
 pub(crate) const DECODER_NORM: &[&str] = &["decoder.final_norm"];
 pub(crate) const GENERATOR: &[&str] = &["generator"];

@@ -17,7 +17,7 @@ mod trie;
 mod unigram;
 mod wire;
 
-use self::model_file::{AlgorithmName, Kind, ModelFile};
+use self::model_file::{AlgorithmName, Kind, ModelFile, Piece};
 use self::normalizer::{Normalizer, SPACE};
 use self::pieces::{Part, Pieces};
 use self::unigram::Unigram;
@@ -105,6 +105,18 @@ impl SentencePiece {
             },
             unknown_surface: file.unknown_surface,
         })
+    }
+
+    /// The names of the pieces, in the order of their ids.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.pieces.all().iter().map(|piece| piece.text.as_str())
+    }
+
+    /// The ids of the pieces that are not text: unknown text and control tokens.
+    pub fn special(&self) -> impl Iterator<Item = u32> {
+        let is_special = |piece: &Piece| matches!(piece.kind, Kind::Unknown | Kind::Control);
+        let pieces = self.pieces.all().iter().zip(0..);
+        pieces.filter_map(move |(piece, id)| is_special(piece).then_some(id))
     }
 
     /// Encodes a text. Adjacent unknown characters are one piece, or bytes if the model has these.

@@ -1,3 +1,5 @@
+mod t5;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -828,7 +830,7 @@ fn tokenizers_of_two_formats_are_not_saved_as_one() {
     let mixed = Tokenizers::separate(of_marian.source().clone(), words(&["a"]));
     let directory = tempfile::tempdir().unwrap();
     let error = mixed.save(&directory).unwrap_err().to_string();
-    let expected = "tokenizer: Marian's files and Hugging Face's cannot be combined";
+    let expected = "tokenizer: files of tokenizers of different types cannot be combined";
     assert_eq!(error, expected);
     assert_eq!(files_of(&directory), []);
     assert!(of_marian.source().to_json().is_err());

@@ -270,6 +270,8 @@ mod tests {
     fn tokens_are_those_of_the_model_to_start_from() {
         let init = TransformerConfig {
             bos_id: 0,
+            source_bos: Some(1),
+            source_eos: false,
             excluded_tokens: vec![0],
             ..Preset::Tiny.config(10)
         };

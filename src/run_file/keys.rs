@@ -437,6 +437,8 @@ mod tests {
             gated: true,
             decoder_mixer: Mixer::Recurrence,
             excluded_tokens: vec![0],
+            source_bos: Some(1),
+            source_eos: false,
             ..TransformerConfig::base(10)
         };
         let config = Table::try_from(config).unwrap();
@@ -448,6 +450,8 @@ mod tests {
             "bos_id",
             "eos_id",
             "excluded_tokens",
+            "source_bos",
+            "source_eos",
         ] {
             assert!(expected.remove(of_tokenizer));
         }

@@ -7,12 +7,14 @@ use super::key::{Key, Section};
 use super::keys::{self, SECTIONS};
 
 /// Keys of a model's configuration that come from the tokenizer.
-const OF_TOKENIZER: [&str; 6] = [
+const OF_TOKENIZER: [&str; 8] = [
     "model.src_vocab_size",
     "model.tgt_vocab_size",
     "model.pad_id",
     "model.bos_id",
     "model.eos_id",
+    "model.source_bos",
+    "model.source_eos",
     "model.excluded_tokens",
 ];
 

@@ -107,7 +107,8 @@ impl Description<'_> {
             )
         })?;
         let eos_id = self.id(target, "eos_token", END)?;
-        let bos_id = match self.flag("decoder/start_from_zero_embedding", false) {
+        let starts_with_zeros = self.flag("decoder/start_from_zero_embedding", false);
+        let bos_id = match starts_with_zeros {
             // The rows of `<pad>` are the only ones of zeros.
             true if source.appended > 0 && target.appended > 0 => pad_id,
             true => {
@@ -120,7 +121,7 @@ impl Description<'_> {
         let adds_eos = keys.flag_or("add_source_eos", self.flag("with_source_eos", false))?;
         // Sources of OpenNMT's models, whose decoder starts with `<s>`, do not end in `</s>`. All other libraries' do;
         // CTranslate2 expects it of the program that calls it.
-        let source_eos = adds_eos || start != bos;
+        let source_eos = adds_eos || starts_with_zeros || start != bos;
         let source_bos = keys.flag_or("add_source_bos", self.flag("with_source_bos", false))?;
         if source_eos && source.id(END) != Some(eos_id) {
             let problem = format!("which the source's vocabulary does not have as token {eos_id}");

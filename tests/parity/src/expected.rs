@@ -33,6 +33,8 @@ pub(super) struct Expected {
     pub forced_first: Option<u32>,
     /// The most tokens of a target, with the one that ends it.
     pub limit: usize,
+    /// The text before each source.
+    pub prefix: String,
     /// Whether targets have the start token.
     has_start: bool,
 }
@@ -78,6 +80,8 @@ struct WithOptions {
     sentences: Vec<Sentence>,
     forced_bos_token_id: Option<u32>,
     max_new_tokens: usize,
+    #[serde(default)]
+    prefix: String,
 }
 
 impl Expected {
@@ -93,6 +97,7 @@ impl Expected {
                 sentences: serde_json::from_value(value).map_err(named)?,
                 forced_first: None,
                 limit: MARIAN_MAX_LENGTH - 1,
+                prefix: String::new(),
                 has_start: false,
             });
         }
@@ -102,6 +107,7 @@ impl Expected {
             sentences: read.sentences,
             forced_first: read.forced_bos_token_id,
             limit: read.max_new_tokens,
+            prefix: read.prefix,
             has_start: true,
         })
     }

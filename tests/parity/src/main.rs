@@ -36,12 +36,13 @@ struct Parity {
     /// Folders with config.json, weights and io.safetensors
     #[arg(required_unless_present = "pretrained", value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Model directories of Hugging Face's, with expected.json and io.safetensors
+    /// Model directories of Hugging Face's, with expected.json and io.safetensors, or of CTranslate2's, with expected.json
     #[arg(long, num_args = 1.., value_name = "DIR", conflicts_with_all = ["folders", "weights", "export"])]
     pretrained: Vec<PathBuf>,
-    /// Text before each text of --pretrained, such as "translate English to French: " for T5
-    #[arg(long, value_name = "TEXT", requires = "pretrained", default_value = "")]
-    prefix: String,
+    /// Text before each text of --pretrained, such as "translate English to French: " for T5, instead of the one in
+    /// expected.json
+    #[arg(long, value_name = "TEXT", requires = "pretrained")]
+    prefix: Option<String>,
     /// File that weights are read from
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "safetensors")]
     weights: WeightsFile,
@@ -82,7 +83,10 @@ impl Parity {
         directory: &Path,
         device: &B::Device,
     ) -> Result<Report> {
-        let pretrained = Pretrained::open(directory)?.with_prefix(&self.prefix);
+        let pretrained = match &self.prefix {
+            Some(prefix) => Pretrained::open(directory)?.with_prefix(prefix),
+            None => Pretrained::open(directory)?,
+        };
         pretrained.compare::<B>(device)
     }
 }

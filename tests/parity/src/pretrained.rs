@@ -71,7 +71,7 @@ impl Pretrained {
     /// Sets a text that comes before each of the texts of a Hugging Face directory, as T5's names of tasks do.
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         if let Kind::HuggingFace(own) = &mut self.0 {
-            own.prefix = prefix.to_owned();
+            own.expected.prefix = prefix.to_owned();
         }
         self
     }
@@ -93,8 +93,6 @@ struct OfHuggingFace {
     directory: PathBuf,
     expected: Expected,
     io: Io,
-    /// The text before each source.
-    prefix: String,
 }
 
 impl OfHuggingFace {
@@ -107,7 +105,6 @@ impl OfHuggingFace {
             directory,
             expected,
             io,
-            prefix: String::new(),
         })
     }
 
@@ -143,7 +140,8 @@ impl OfHuggingFace {
         let mut wrong = 0;
         let mut compared = 0;
         for sentence in self.expected.texts() {
-            let ids = tokenizers.encode_source(&format!("{}{}", self.prefix, sentence.text));
+            let ids =
+                tokenizers.encode_source(&format!("{}{}", self.expected.prefix, sentence.text));
             let ids = ids.map_err(|error| self.expected.named(error))?;
             let ids = config.special_tokens().end_source(&ids);
             wrong += usize::from(ids != sentence.ids);

@@ -27,10 +27,10 @@ const BACKENDS: &[&str] = &[
     "cuda",
 ];
 
-/// Models as Hugging Face saves them: tokens, logits, greedy decoding, and beams as Hugging Face and CTranslate2 end
+/// Models as Hugging Face and CTranslate2 save them: tokens, logits, greedy decoding, and beams as Hugging Face and CTranslate2 end
 /// them. The program has the bounds.
 #[test]
-fn every_pretrained_model_is_hugging_face_s_on_every_backend() {
+fn every_pretrained_model_is_the_original_s_on_every_backend() {
     let directories = [
         "marian-en-fr",
         "marian-multi",
@@ -40,6 +40,9 @@ fn every_pretrained_model_is_hugging_face_s_on_every_backend() {
         "bart-f16",
         "bart-old-bin",
         "mbart",
+        "t5-gated",
+        "byt5",
+        "ct2-marian-multi-int8",
     ];
     for backend in BACKENDS {
         let mut command = parity();
@@ -54,6 +57,8 @@ fn every_pretrained_model_is_hugging_face_s_on_every_backend() {
         // CTranslate2's translations are known for two of them, and both formats of weights for one.
         assert_eq!(out.matches("  as CTranslate2 ").count(), 2, "{out}");
         assert_eq!(out.matches("logits, .bin").count(), 1, "{out}");
+        // Of the one that is CTranslate2's.
+        assert_eq!(out.matches("log-probabilities").count(), 1, "{out}");
     }
 }
 

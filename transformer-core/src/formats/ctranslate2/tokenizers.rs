@@ -19,7 +19,8 @@ const SHARED_PIECES: [&str; 2] = ["sentencepiece.model", "spm.model"];
 /// A file, by the name that it has in directories of this library.
 pub(crate) struct TokenizerFile {
     pub name: &'static str,
-    /// Where its content is from.
+    /// Where its content is from, for errors of the tokenizers.
+    #[cfg_attr(not(feature = "text"), expect(dead_code))]
     pub path: PathBuf,
     pub bytes: Vec<u8>,
 }

@@ -128,7 +128,12 @@ fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
         ),
         (
             "export",
-            [&["--model", "--out"][..], &LANGUAGES, &EVERYWHERE].concat(),
+            [
+                &["--model", "--out", "--format", "--int8"][..],
+                &LANGUAGES,
+                &EVERYWHERE,
+            ]
+            .concat(),
         ),
         // These five compute on no backend.
         (

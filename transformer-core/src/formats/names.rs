@@ -77,13 +77,8 @@ pub(crate) fn has_tokenizers(directory: &Path) -> bool {
 
 /// Whether the tokenizer of a directory is ByT5's, which has no files besides settings.
 fn has_bytes(directory: &Path) -> bool {
-    let class = |name: &&str| {
-        let text = read_json(&directory.join(name)).ok()?;
-        class_of_tokenizer(&text)
-    };
-    let class = [TOKENIZER_SETTINGS_FILE, CONFIG_FILE]
-        .iter()
-        .find_map(class);
+    let settings = read_json(&directory.join(TOKENIZER_SETTINGS_FILE)).ok();
+    let class = settings.and_then(|text| class_of_tokenizer(&text));
     class.as_deref() == Some(BYTES_CLASS)
 }
 

@@ -121,6 +121,13 @@ fn logits(model: &Transformer<NdArray>) -> Vec<f32> {
     model.forward(src, tgt).into_data().to_vec().unwrap()
 }
 
+fn assert_close(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+    }
+}
+
 fn read(path: &Path) -> Transformer<NdArray> {
     let directory = ModelDirectory::open(path).unwrap();
     assert_eq!(directory.format(), "CTranslate2");
@@ -255,7 +262,8 @@ fn every_version_is_read() {
     let newest = fs::read(&path).unwrap();
     for version in 2..=6 {
         fs::write(&path, older(version, variables(&newest))).unwrap();
-        assert_eq!(logits(&read(folder.path())), logits(&model), "{version}");
+        // Before aliases, the matrices are not tied, and their products are rounded otherwise.
+        assert_close(&logits(&read(folder.path())), &logits(&model));
     }
     for version in [0, 1, 7] {
         fs::write(&path, older(version, variables(&newest))).unwrap();
@@ -437,7 +445,7 @@ fn a_padding_token_is_appended_to_both_sides() {
     assert_eq!(found.config().excluded_tokens, [7, 8, 9, 10, 11]);
     let (found, plain) = (logits(&found), logits(&model));
     for (found, plain) in found.chunks(12).zip(plain.chunks(7)) {
-        assert_eq!(&found[..7], plain);
+        assert_close(&found[..7], plain);
         assert_eq!(&found[7..], [0.0; 5]);
     }
 }

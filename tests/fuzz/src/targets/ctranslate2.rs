@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
 use transformer_core::formats::{CONFIG_FILE, CTRANSLATE2_FILE, CTranslate2Export};
+use transformer_core::models::WeightTying;
 use transformer_core::nn::Positions;
 use transformer_core::packed::PackedPrecision;
 use transformer_core::{DecodeOptions, PackedModel, Tokenizers, Transformer, TransformerConfig};
@@ -18,6 +19,8 @@ fn directory(folder: &Path, name: &str, int8: bool) -> PathBuf {
     let config = TransformerConfig {
         // A table of sines and cosines would be most of the file.
         positions: Positions::Learned { max_len: 8 },
+        // One list for both sides.
+        tying: WeightTying::All,
         ..tiny()
     };
     let model: Transformer<Flex> = config

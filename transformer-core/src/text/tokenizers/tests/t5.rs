@@ -119,7 +119,6 @@ fn the_class_may_be_in_the_configuration_of_the_model() {
     let config =
         br#"{"model_type": "t5", "tokenizer_class": "ByT5Tokenizer", "decoder_start_token_id": 0}"#;
     let directory = directory(&[("config.json", config)]);
-    assert!(Tokenizers::are_in(&directory));
     let tokenizers = Tokenizers::load(&directory).unwrap();
     let again = Tokenizers::load(saved(&tokenizers)).unwrap();
     assert!(again.have_vocabularies_of(&tokenizers));

@@ -102,6 +102,15 @@ impl ModelError {
         move |source| Self::Io { path, source }
     }
 
+    /// The error for parameters that the format of a file has no names for.
+    pub(crate) fn unnamed(path: &Path) -> impl FnOnce(Vec<String>) -> Self {
+        let path = path.to_owned();
+        move |parameters| Self::Weights {
+            path,
+            problem: format!("no names for `{}`", parameters.join("`, `")),
+        }
+    }
+
     /// The error for a tensor that cannot be read.
     pub(crate) fn tensor(path: &Path, problem: &TensorProblem) -> Self {
         Self::Weights {

@@ -19,6 +19,7 @@ use crate::formats::ctranslate2::names::{
 use crate::formats::error::ModelError;
 use crate::formats::files::replace_file;
 use crate::formats::fill::collected;
+use crate::formats::hugging_face::config_export::without_defaults;
 use crate::formats::hugging_face::keys::shown;
 use crate::formats::name_map::{TiedNames, encoding};
 use crate::formats::names::{CONFIG_FILE, CTRANSLATE2_FILE};
@@ -52,12 +53,12 @@ impl TransformerConfig {
     /// # Errors
     /// When CTranslate2 does not support the configuration; the error names the file and the unsupported key.
     pub fn check_ctranslate2(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        let own = without_defaults(self);
         let plain = TransformerConfig::default();
-        let n_heads = |heads: Option<usize>, other| heads.filter(|&heads| heads != other);
         let supported = TransformerConfig {
             n_kv_heads: plain.n_kv_heads,
-            d_k: n_heads(self.d_k, self.d_model / self.n_heads).and(plain.d_k),
-            d_v: n_heads(self.d_v, self.d_model / self.n_heads).and(plain.d_v),
+            d_k: plain.d_k,
+            d_v: plain.d_v,
             decoder_mixer: plain.decoder_mixer,
             layer_norm: NormKind::Variance,
             positions: match self.positions.are_added() {
@@ -68,9 +69,9 @@ impl TransformerConfig {
             generator_scale: plain.generator_scale,
             gated: plain.gated,
             source_bos: self.source_bos.filter(|&bos| bos == self.bos_id),
-            ..self.clone()
+            ..own.clone()
         };
-        let [own, supported] = [json!(self), json!(supported)];
+        let [own, supported] = [json!(own), json!(supported)];
         let keys = own.as_object().into_iter().flatten();
         let mut differing = keys.filter(|(key, value)| supported.get(key) != Some(value));
         match differing.next() {
@@ -120,11 +121,7 @@ impl<B: Backend> Transformer<B> {
                 ),
             });
         }
-        let unnamed = |unnamed: Vec<String>| ModelError::Weights {
-            path: model_path.clone(),
-            problem: format!("no names for `{}`", unnamed.join("`, `")),
-        };
-        let map = map(config, usize::MAX).map_err(unnamed)?;
+        let map = map(config, usize::MAX).map_err(ModelError::unnamed(&model_path))?;
         let mut matrices = map.export(&collected(self), TiedNames::First);
         let starts_with_zeros = starts_with_zeros(config, &matrices);
         match starts_with_zeros {

@@ -63,10 +63,7 @@ impl Format for CTranslate2 {
             file: &file,
         };
         let mut config = description.config()?;
-        let map = map(&config, tensors_of(&file)).map_err(|unnamed| ModelError::Weights {
-            path: path.clone(),
-            problem: format!("no names for `{}`", unnamed.join("`, `")),
-        })?;
+        let map = map(&config, tensors_of(&file)).map_err(ModelError::unnamed(&path))?;
         let problems = map.problems(&file.dict);
         if !problems.is_empty() {
             return Err(ModelError::tensors(&path, problems));

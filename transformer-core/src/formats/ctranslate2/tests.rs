@@ -496,7 +496,13 @@ fn what_ctranslate2_lacks_is_not_written() {
             "{message}"
         );
     }
-    for config in configs() {
+    // The share of a head, which is the default.
+    let with_widths = TransformerConfig {
+        d_k: Some(8),
+        d_v: Some(8),
+        ..base()
+    };
+    for config in configs().into_iter().chain([with_widths]) {
         config.check_ctranslate2("model").unwrap();
     }
 }

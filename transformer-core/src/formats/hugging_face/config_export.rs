@@ -157,7 +157,7 @@ fn refuse_another(
 }
 
 /// A configuration in which widths and heads that equal their defaults are absent.
-fn without_defaults(config: &TransformerConfig) -> TransformerConfig {
+pub(crate) fn without_defaults(config: &TransformerConfig) -> TransformerConfig {
     let share = Some(config.d_model / config.n_heads);
     let is_share = |width| width == share && config.decoder_n_heads() == config.n_heads;
     let other_heads = |&n_heads: &usize| n_heads != config.n_heads;

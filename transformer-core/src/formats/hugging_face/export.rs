@@ -81,12 +81,8 @@ impl<B: Backend> Transformer<B> {
         let (model_type, config_keys) =
             config_export::to_keys(config_path.clone(), self.config(), original)?;
         let generation_keys = options::to_keys(generation_path, None, self.config())?;
-        let map = full_map(model_type, self.config(), usize::MAX).map_err(|unnamed| {
-            ModelError::Weights {
-                path: weights_path.clone(),
-                problem: format!("no names for `{}`", unnamed.join("`, `")),
-            }
-        })?;
+        let map = full_map(model_type, self.config(), usize::MAX)
+            .map_err(ModelError::unnamed(weights_path))?;
         let tying = self.config().tying;
         let mut tensors = map.export(
             &collected(self),

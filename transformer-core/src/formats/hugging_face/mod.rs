@@ -10,7 +10,7 @@
 //! keys. The decoding keys, which our directories have, too, are in `formats/options.rs`.
 
 pub mod config;
-mod config_export;
+pub mod config_export;
 pub mod derived;
 mod export;
 pub mod keys;
@@ -54,10 +54,7 @@ impl Format for HuggingFace {
         let all = weights.tensors.keys();
         let unused: Vec<String> = all.filter(|name| names::is_unused(name)).cloned().collect();
         let map =
-            map(model_type, &config, &weights, &unused).map_err(|unnamed| ModelError::Weights {
-                path: path.clone(),
-                problem: format!("no names for `{}`", unnamed.join("`, `")),
-            })?;
+            map(model_type, &config, &weights, &unused).map_err(ModelError::unnamed(&path))?;
         // Values are compared only if all tensors have the right types and shapes.
         for find in [Map::wrong_kinds, Map::wrong_numbers] {
             let problems = find(&map, &weights);

@@ -15,7 +15,7 @@ use transformer_train::run::{KeptModel, RunRecord};
 use transformer_train::validation::AverageOutcome;
 
 use super::decoding::flags_of;
-use super::model_directory::{has_model, no_model};
+use super::model_directory::no_model;
 use super::{Result, mib, print, validation_line, validation_numbers};
 use crate::backend::BackendChoice;
 
@@ -47,7 +47,7 @@ impl Info {
         let Some(directory) = &self.directory else {
             return print(&devices());
         };
-        let has_model = has_model(directory);
+        let has_model = ModelDirectory::is_in(directory);
         let record = RunRecord::load(directory)?;
         if !has_model && record.is_none() {
             return Err(no_model(directory, None).into());

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use transformer_core::formats::{
-    CONFIG_FILE, CTRANSLATE2_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
-    TOKENIZER_FILE, VOCABULARY_FILE, run_of_checkpoint,
+    CONFIG_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE,
+    VOCABULARY_FILE, run_of_checkpoint,
 };
 use transformer_core::{ModelDirectory, Tokenizers};
 use transformer_train::data::{TRAINING_FILE, VALIDATION_FILE};
@@ -17,24 +17,18 @@ use crate::process::note;
 use crate::run_file::RUN_FILE;
 
 /// File extensions in a model directory.
-const OF_A_MODEL: [&str; 5] = ["bin", "json", "model", "safetensors", "spm"];
+const OF_A_MODEL: [&str; 7] = ["bin", "json", "model", "npz", "safetensors", "spm", "yml"];
 
 /// Checks that a path is a model directory with a tokenizer, before anything in it is read. `text_flag` is the advice
 /// for a user who passes a text file, without the file's name, such as `for a file of sentences use --input`.
 pub fn check(path: &Path, text_flag: Option<&str>) -> std::result::Result<(), String> {
-    if !has_model(path) {
+    if !ModelDirectory::is_in(path) {
         return Err(no_model(path, text_flag));
     }
     match has_tokenizers(path) {
         true => Ok(()),
         false => Err(format!("{} has no {}", path.display(), missing(path))),
     }
-}
-
-/// Whether a directory has a model. CTranslate2's oldest directories have no configuration.
-pub fn has_model(path: &Path) -> bool {
-    let mut names = [CONFIG_FILE, CTRANSLATE2_FILE].into_iter();
-    names.any(|name| path.join(name).exists())
 }
 
 /// Whether a model has tokenizers, in its directory or, for a checkpoint, in the directory of its run.

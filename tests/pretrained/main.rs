@@ -4,6 +4,7 @@
 mod ctranslate2;
 mod decoding_keys;
 mod hostile;
+mod marian;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,15 +1,15 @@
 //! A model against others' results: fixtures, errors and their bounds.
 //!
 //! A [`Fixture`] is a folder as `scripts/make-pytorch-fixture` makes it, of any sizes; [`Pretrained`] a model
-//! directory of Hugging Face's with results computed from it.
+//! directory of Hugging Face, CTranslate2 or Marian with results computed from it.
 
 mod compare;
 mod config;
-mod ctranslate2;
 mod expected;
 mod io;
 mod pretrained;
 mod report;
+mod translations;
 
 use std::error::Error;
 use std::fs;

@@ -36,7 +36,8 @@ struct Parity {
     /// Folders with config.json, weights and io.safetensors
     #[arg(required_unless_present = "pretrained", value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Model directories of Hugging Face's, with expected.json and io.safetensors, or of CTranslate2's, with expected.json
+    /// Model directories of Hugging Face, with expected.json and io.safetensors, or of CTranslate2 or Marian, with
+    /// expected.json
     #[arg(long, num_args = 1.., value_name = "DIR", conflicts_with_all = ["folders", "weights", "export"])]
     pretrained: Vec<PathBuf>,
     /// Text before each text of --pretrained, such as "translate English to French: " for T5, instead of the one in

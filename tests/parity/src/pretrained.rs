@@ -26,10 +26,10 @@ use transformer_core::{
 };
 
 use super::compare::OUTPUT_BOUND;
-use super::ctranslate2::OfCTranslate2;
 use super::expected::{Expected, Sentence, Target, Vocabulary, translated};
 use super::io::Io;
 use super::report::{Difference, Report, Row, difference};
+use super::translations::OfTranslations;
 use super::{IO_FILE, Result};
 
 /// Largest difference of the log-probabilities of two tokens that are equally likely up to rounding, of two logits that
@@ -52,7 +52,7 @@ pub struct Pretrained(Kind);
 
 enum Kind {
     HuggingFace(OfHuggingFace),
-    CTranslate2(OfCTranslate2),
+    Translations(OfTranslations),
 }
 
 impl Pretrained {
@@ -62,9 +62,10 @@ impl Pretrained {
     /// When `expected.json` or `io.safetensors` cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         let directory = directory.as_ref();
-        Ok(Self(match directory.join(CTRANSLATE2_FILE).exists() {
-            true => Kind::CTranslate2(OfCTranslate2::open(directory)?),
-            false => Kind::HuggingFace(OfHuggingFace::open(directory)?),
+        let has = |name| directory.join(name).exists();
+        Ok(Self(match has(CONFIG_FILE) && !has(CTRANSLATE2_FILE) {
+            true => Kind::HuggingFace(OfHuggingFace::open(directory)?),
+            false => Kind::Translations(OfTranslations::open(directory)?),
         }))
     }
 
@@ -83,7 +84,7 @@ impl Pretrained {
     pub fn compare<B: Backend>(&self, device: &B::Device) -> Result<Report> {
         match &self.0 {
             Kind::HuggingFace(own) => own.compare::<B>(device),
-            Kind::CTranslate2(own) => own.compare::<B>(device),
+            Kind::Translations(own) => own.compare::<B>(device),
         }
     }
 }

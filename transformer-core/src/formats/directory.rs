@@ -9,11 +9,13 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 
 use crate::decoding::DecodeOptions;
-use crate::formats::ctranslate2::CTranslate2;
+use crate::formats::ctranslate2::{self, CTranslate2};
 use crate::formats::error::{ModelError, TensorProblem};
+use crate::formats::files::is_there;
 use crate::formats::fill::fill;
 use crate::formats::format::{Files, Format, Opened};
 use crate::formats::hugging_face::HuggingFace;
+use crate::formats::marian::{self, Marian};
 use crate::formats::names::CONFIG_FILE;
 use crate::formats::options::options_of;
 use crate::formats::own::Own;
@@ -26,7 +28,7 @@ use crate::nn::error::ConfigError;
 use crate::nn::init::WeightInit;
 
 /// The built-in formats.
-const FORMATS: [&dyn Format; 3] = [&HuggingFace, &CTranslate2, &Own];
+const FORMATS: [&dyn Format; 4] = [&HuggingFace, &CTranslate2, &Marian, &Own];
 
 /// An open model directory: its configuration, decoding options and weights, whose values are read when a model is
 /// built.
@@ -102,6 +104,12 @@ impl ModelDirectory {
             files,
             opened,
         })
+    }
+
+    /// Whether a directory has a model of a built-in format, judging by its file names.
+    pub fn is_in(path: impl AsRef<Path>) -> bool {
+        let path = path.as_ref();
+        is_there(&path.join(CONFIG_FILE)) || ctranslate2::is_in(path) || marian::is_in(path)
     }
 
     /// The path of the directory.

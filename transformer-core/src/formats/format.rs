@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::decoding::DecodeOptions;
-use crate::formats::ctranslate2::{self, tokenizers::tokenizer_files};
+use crate::formats::converted;
 use crate::formats::error::ModelError;
 use crate::formats::files::{is_there, read, read_json};
 use crate::formats::hugging_face::keys::Keys;
@@ -156,8 +156,8 @@ impl Files {
     /// When one cannot be read.
     pub fn read_tokenizers(&self) -> Result<Vec<(&'static str, Vec<u8>)>, ModelError> {
         let home = self.tokenizers().unwrap_or(&self.directory);
-        if ctranslate2::converts_tokenizers(home) {
-            let converted = tokenizer_files(self)?.into_iter();
+        if converted::is_in(home) {
+            let converted = converted::tokenizer_files(self)?.into_iter();
             return Ok(converted.map(|file| (file.name, file.bytes)).collect());
         }
         let read = |name| Some((name, read_if_there(&home.join(name)).transpose()?));

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `own` | our own directories: `config.json`, `model.safetensors`, 8-bit matrices |
 //! | `hugging_face` | directories of Hugging Face `transformers` |
-//! | `ctranslate2` | directories of CTranslate2 |
+//! | `ctranslate2`, `marian` | directories of CTranslate2; of Marian, and of Firefox's students |
+//! | `vocabularies`, `rows`, `converted` | their tokens, a row for the padding token, and their tokenizers as our files |
+//! | `reader`, `protobuf` | reading binary files in order; the encoding of SentencePiece models |
 //! | `pytorch`, `name_map` | PyTorch state dicts; mapping of tensor names |
 //! | `state_dict` | tensor files in all their formats |
 //! | `directory`, `format` | an open model directory; the supported formats |
@@ -14,6 +16,7 @@
 //! | `stored_weights` | the tensors of any model, by name |
 //! | `names`, `files`, `error` | file names; reading and replacing files; errors |
 
+pub(crate) mod converted;
 pub(crate) mod ctranslate2;
 pub(crate) mod directory;
 pub(crate) mod error;
@@ -21,16 +24,21 @@ pub(crate) mod files;
 pub(crate) mod fill;
 pub(crate) mod format;
 pub(crate) mod hugging_face;
+pub(crate) mod marian;
 pub(crate) mod name_map;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod own;
 pub(crate) mod packed;
 pub(crate) mod parameter;
+pub(crate) mod protobuf;
 pub(crate) mod pytorch;
 pub(crate) mod quantize;
+pub(crate) mod reader;
+pub(crate) mod rows;
 pub(crate) mod state_dict;
 pub(crate) mod stored_weights;
+pub(crate) mod vocabularies;
 
 pub use ctranslate2::CTranslate2Export;
 pub use directory::ModelDirectory;

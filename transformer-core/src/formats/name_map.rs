@@ -602,6 +602,7 @@ impl Builder {
         for index in 0..n {
             let ours = format!("{stack}.layers.{index}.");
             let theirs = names.theirs.replace("{}", &index.to_string());
+            let theirs = theirs.replace("{1}", &(index + 1).to_string());
             self.add(&ours, &theirs, names.lines, parameters);
         }
     }
@@ -632,12 +633,25 @@ impl Builder {
                 let also = line.also.iter();
                 let also = also.map(|module| format!("{theirs}{module}{}", tensor.theirs));
                 group.theirs[0].names.extend(also);
-                self.groups.push(group);
+                self.push(group);
             }
         }
         let unnamed = parameters.iter().filter(|(path, _)| !named.contains(path));
         self.unnamed
             .extend(unnamed.map(|(path, _)| format!("{ours}{path}")));
+    }
+
+    /// Adds a group, or its names to the group of the same parameters.
+    fn push(&mut self, group: Group) {
+        let is_same = |own: &&mut Group| own.ours == group.ours;
+        match self.groups.iter_mut().find(is_same) {
+            None => self.groups.push(group),
+            Some(own) => {
+                for (own, other) in own.theirs.iter_mut().zip(group.theirs) {
+                    own.names.extend(other.names);
+                }
+            }
+        }
     }
 
     fn group(&self, ours: Vec<Parameter>, names: Vec<String>, layout: Layout) -> Group {

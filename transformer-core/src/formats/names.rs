@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::formats::ctranslate2;
 use crate::formats::files::read_json;
+use crate::formats::{ctranslate2, marian};
 
 /// The configuration file.
 pub const CONFIG_FILE: &str = "config.json";
@@ -71,6 +71,7 @@ pub(crate) fn has_tokenizers(directory: &Path) -> bool {
         || has(&[SOURCE_PIECES_FILE, TARGET_PIECES_FILE, VOCABULARY_FILE])
         || has(&[SHARED_PIECES_FILE, VOCABULARY_FILE])
         || ctranslate2::is_in(directory)
+        || marian::is_in(directory)
         || has(&[PIECES_FILE])
         || has_bytes(directory)
 }

@@ -4,13 +4,13 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::formats::ctranslate2;
 use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::format::{Files, Format};
 use crate::formats::hugging_face::{HuggingFace, open_weights};
-use crate::formats::names::{CTRANSLATE2_FILE, WEIGHTS_FILE};
+use crate::formats::names::WEIGHTS_FILE;
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::StoredTensor;
+use crate::formats::{ctranslate2, marian};
 
 /// The tensors of a model directory, ours or Hugging Face's. Values are read only on request.
 ///
@@ -70,12 +70,19 @@ impl StoredWeights {
     /// When the weights are missing or damaged.
     pub fn of(files: &Files) -> Result<Self, ModelError> {
         let directory = files.directory();
-        if ctranslate2::is_in(directory) {
+        let other = match () {
+            () if ctranslate2::is_in(directory) => Some("CTranslate2"),
+            () if marian::is_in(directory) => Some("Marian"),
+            () => None,
+        };
+        if let Some(name) = other {
+            let problem = format!(
+                "the tensors of {name}'s format are not read by name; write the model in another format with \
+                 `transformer export` or `transformer quantize`"
+            );
             return Err(ModelError::Weights {
-                path: files.path(CTRANSLATE2_FILE),
-                problem: "the tensors of CTranslate2's format are not read by name; write the model in another \
-                          format with `transformer export`"
-                    .to_owned(),
+                path: directory.to_owned(),
+                problem,
             });
         }
         let is_of_hugging_face = HuggingFace.recognizes(files);

@@ -3,7 +3,7 @@
 mod added_tokens;
 mod alignment;
 mod clean_up;
-mod ctranslate2;
+mod converted;
 mod error;
 mod languages;
 mod m2m100;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-use crate::formats::ctranslate2;
+use crate::formats::converted;
 use crate::formats::files::replace_file_with;
 use crate::formats::format::Files;
 use crate::formats::names::{
@@ -336,9 +336,9 @@ impl Tokenizers {
         let directory = files.tokenizers().unwrap_or(files.directory());
         let mut settings = TokenizerSettings::load(directory, files.config())?;
         let has = |name: &str| directory.join(name).exists();
-        let mut tokenizers = if ctranslate2::converts_tokenizers(directory) {
+        let mut tokenizers = if converted::is_in(directory) {
             let added = settings.added_to_pieces(&MARIAN_ROLES)?;
-            let (source, target) = crate::text::ctranslate2::load(files, &added)?;
+            let (source, target) = crate::text::converted::load(files, &added)?;
             let sides = (source.marian(), target.as_ref().and_then(Tokenizer::marian));
             if let (Some(source), Some(target)) = sides
                 && !has_same_vocabulary(source, target)

@@ -7,6 +7,7 @@ mod ctranslate2;
 mod directories;
 mod documents;
 mod kernels;
+mod marian;
 mod rows;
 mod runs;
 mod tokenizers;
@@ -52,6 +53,10 @@ pub const ALL: &[(&str, Make)] = &[
     ("ctranslate2-model", ctranslate2::model),
     ("ctranslate2-config", ctranslate2::config),
     ("ctranslate2-vocabulary", ctranslate2::vocabulary),
+    ("marian-binary", marian::binary),
+    ("marian-archive", marian::archive),
+    ("marian-vocabulary", marian::vocabulary),
+    ("marian-decoder", marian::decoder),
     ("tokenizer-json", tokenizers::json),
     ("spm", tokenizers::pieces),
     ("vocab-json", tokenizers::vocabulary),

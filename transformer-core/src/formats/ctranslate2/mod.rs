@@ -7,32 +7,32 @@
 //! | `shared_vocabulary.json`, … | `vocabulary` | the tokens in the order of their ids |
 //!
 //! CTranslate2 needs no padding token, and its Marian models begin targets with a vector of zeros instead of a token.
-//! A vocabulary without a padding token is extended by one, with embeddings of zeros (`rows`).
+//! A vocabulary without a padding token is extended by one, with embeddings of zeros ([`with_padding`]).
 
 mod export;
 mod model_file;
 mod names;
-mod rows;
 mod settings;
 #[cfg(test)]
 mod tests;
-pub(crate) mod tokenizers;
-pub(crate) mod vocabulary;
+mod vocabulary;
 
 use std::path::Path;
 
+use crate::formats::converted::Lists;
 use crate::formats::error::ModelError;
 use crate::formats::files::{self, is_there};
 use crate::formats::format::{Files, Format, Opened};
 use crate::formats::name_map::{Import, Map};
-use crate::formats::names::{CTRANSLATE2_FILE, TOKENIZER_FILE};
-use crate::formats::parameter::StoredParameter;
+use crate::formats::names::{CTRANSLATE2_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE};
+use crate::formats::rows::with_padding;
 use crate::models::config::TransformerConfig;
 use crate::nn::positions::Positions;
 pub use export::CTranslate2Export;
-use rows::with_tokens;
 use settings::Description;
-use vocabulary::Vocabularies;
+
+/// Names of a SentencePiece model for both sides. Argos packages have the first.
+const SHARED_PIECES: [&str; 2] = ["sentencepiece.model", "spm.model"];
 
 /// Directories of CTranslate2.
 pub(crate) struct CTranslate2;
@@ -87,12 +87,23 @@ impl Format for CTranslate2 {
 
 /// Whether a directory is CTranslate2's.
 pub(crate) fn is_in(directory: &Path) -> bool {
-    is_there(&directory.join(CTRANSLATE2_FILE)) && Vocabularies::are_in(directory)
+    is_there(&directory.join(CTRANSLATE2_FILE)) && vocabulary::are_in(directory)
 }
 
-/// Whether the tokenizers of a directory are [converted](tokenizers::tokenizer_files).
-pub(crate) fn converts_tokenizers(directory: &Path) -> bool {
-    is_in(directory) && !is_there(&directory.join(TOKENIZER_FILE))
+/// The tokens of a directory, and its SentencePiece models.
+///
+/// # Errors
+/// When a list is missing or damaged.
+pub(crate) fn lists(files: &Files) -> Result<Lists, ModelError> {
+    let of_both = SHARED_PIECES.into_iter().find(|name| files.has(name));
+    let pieces = match files.has(SOURCE_PIECES_FILE) || files.has(TARGET_PIECES_FILE) {
+        true => Some([SOURCE_PIECES_FILE, TARGET_PIECES_FILE].map(str::to_owned)),
+        false => of_both.map(|shared| [shared, shared].map(str::to_owned)),
+    };
+    Ok(Lists {
+        vocabularies: settings::vocabularies(files, &settings::keys(files)?)?,
+        pieces,
+    })
 }
 
 /// A number of layers that no file reaches: it has at most as many as tensors.
@@ -106,19 +117,4 @@ fn map(config: &TransformerConfig, max_layers: usize) -> Result<Map, Vec<String>
         Positions::Learned { .. } => map,
         _ => map.ignoring(&names::POSITIONS),
     })
-}
-
-/// The parameter with rows for the tokens that the file lacks.
-fn with_padding(parameter: StoredParameter, vocabularies: &Vocabularies) -> StoredParameter {
-    let count = match parameter.path() {
-        "src_embedding.weight" => vocabularies.source.appended,
-        "tgt_embedding.weight" | "generator.weight" | "generator.bias" => {
-            vocabularies.target().appended
-        }
-        _ => 0,
-    };
-    match count {
-        0 => parameter,
-        count => with_tokens(parameter, count),
-    }
 }

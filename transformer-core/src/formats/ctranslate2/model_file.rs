@@ -11,9 +11,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read};
 use std::rc::Rc;
 
+use crate::formats::reader::Reader;
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::{ElementType, Storage, StoredTensor, contiguous_strides};
 
@@ -51,10 +51,7 @@ pub(super) struct Scalar {
 /// When it is damaged or has another version.
 pub(super) fn read(file: File, size: u64) -> Result<ModelFile, String> {
     let file = Rc::new(file);
-    let mut reader = Reader {
-        input: BufReader::new(&*file),
-        at: 0,
-    };
+    let mut reader = Reader::of(&file);
     let version = reader.u32()?;
     if !VERSIONS.contains(&version) {
         let (first, last) = (VERSIONS.start(), VERSIONS.end());
@@ -212,31 +209,7 @@ impl ModelFile {
     }
 }
 
-/// Reads a file from its beginning to its end.
-struct Reader<'a> {
-    input: BufReader<&'a File>,
-    /// Number of bytes read.
-    at: u64,
-}
-
 impl Reader<'_> {
-    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let mut bytes = [0; N];
-        self.fill(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), String> {
-        let read = self.input.read_exact(bytes);
-        read.map_err(|_| "the file ends too early".to_owned())?;
-        self.at += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn u32(&mut self) -> Result<u32, String> {
-        Ok(u32::from_le_bytes(self.bytes()?))
-    }
-
     fn text(&mut self) -> Result<String, String> {
         let len = u16::from_le_bytes(self.bytes()?);
         let mut bytes = vec![0; usize::from(len)];
@@ -256,14 +229,5 @@ impl Reader<'_> {
             ElementType::Bf16 => burn::tensor::bf16::from_le_bytes(self.bytes()?).into(),
             ElementType::Other(_) => i32::from_le_bytes(self.bytes()?).into(),
         })
-    }
-
-    /// Skips the values of a variable, which are in the file.
-    fn skip(&mut self, bytes: u64) -> Result<(), String> {
-        let relative = i64::try_from(bytes).map_err(|error| error.to_string())?;
-        let skipped = self.input.seek_relative(relative);
-        skipped.map_err(|error| error.to_string())?;
-        self.at += bytes;
-        Ok(())
     }
 }

@@ -7,12 +7,13 @@ use transformer_kernels::Activation;
 
 use crate::formats::ctranslate2::model_file::ModelFile;
 use crate::formats::ctranslate2::names::{OF_GENERATOR, OF_SOURCE, OF_TARGET, POSITIONS};
-use crate::formats::ctranslate2::vocabulary::{END, Side, Vocabularies};
+use crate::formats::ctranslate2::vocabulary;
 use crate::formats::error::ModelError;
 use crate::formats::format::Files;
 use crate::formats::hugging_face::keys::Keys;
 use crate::formats::name_map::is_table;
 use crate::formats::names::CONFIG_FILE;
+use crate::formats::vocabularies::{END, Side, Vocabularies};
 use crate::models::config::TransformerConfig;
 use crate::models::tying::WeightTying;
 use crate::nn::norm::NormKind;
@@ -30,7 +31,7 @@ pub(super) fn keys(files: &Files) -> Result<Keys, ModelError> {
 /// The lists of tokens, with the names that `config.json` has for `<unk>` and `</s>`.
 pub(super) fn vocabularies(files: &Files, keys: &Keys) -> Result<Vocabularies, ModelError> {
     let unknown = keys.text("unk_token")?.unwrap_or("<unk>");
-    Vocabularies::read(files, unknown, end_token(keys)?)
+    vocabulary::read(files, unknown, end_token(keys)?)
 }
 
 fn end_token(keys: &Keys) -> Result<&str, ModelError> {

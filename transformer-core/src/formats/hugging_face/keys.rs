@@ -78,6 +78,14 @@ impl Keys {
         })
     }
 
+    pub fn sizes(&self, key: &str) -> Result<Vec<usize>, ModelError> {
+        let sizes = self.converted(key, "not a list of sizes", |value| {
+            let size = |value: &Value| usize::try_from(value.as_u64()?).ok();
+            value.as_array()?.iter().map(size).collect()
+        });
+        Ok(sizes?.unwrap_or_default())
+    }
+
     /// A size that every model must have.
     pub fn size_of_all(&self, key: &str) -> Result<usize, ModelError> {
         self.size(key)?

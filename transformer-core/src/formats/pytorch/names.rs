@@ -17,7 +17,7 @@ pub(crate) struct Names {
 
 /// The parameters of a layer, by paths and names relative to the layer.
 pub(crate) struct Layer {
-    /// The prefix of their layer; `{}` is its index.
+    /// The prefix of their layer; `{}` is its index, and `{1}` its number from 1.
     pub theirs: &'static str,
     /// The parameters in it.
     pub lines: &'static [Line],
@@ -25,7 +25,8 @@ pub(crate) struct Layer {
 
 /// Modules of ours and of theirs that hold the same parameters.
 ///
-/// Several on one side are concatenated along their outputs.
+/// Several on one side are concatenated along their outputs. A tensor in two lines has two names, of which a file may
+/// have either.
 pub(crate) struct Line {
     /// Paths of our modules.
     pub ours: &'static [&'static str],

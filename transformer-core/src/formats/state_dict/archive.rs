@@ -30,7 +30,7 @@ const MOST_BYTES: usize = 1 << 24;
 /// When the file is not a state dict.
 pub fn read(file: File, size: u64) -> Result<StateDict, String> {
     let file = Rc::new(file);
-    let archive = Archive::open(&file, size)?;
+    let archive = Archive::of_state_dict(&file, size)?;
     if let Some(order) = archive.bytes("byteorder")?
         && order != b"little"
     {
@@ -85,40 +85,50 @@ pub fn write<'a>(
 }
 
 /// A ZIP archive whose declared sizes are checked against the bytes of the file.
-struct Archive<'a> {
+pub struct Archive<'a> {
     file: &'a Rc<File>,
     /// Bytes of the file.
     size: u64,
     entries: BTreeMap<String, Entry>,
-    /// The folder of all files.
+    /// What precedes the name of each file: the folder of all files.
     folder: String,
 }
 
 impl<'a> Archive<'a> {
-    fn open(file: &'a Rc<File>, size: u64) -> Result<Self, String> {
-        let entries = zip_directory::read(file, size)?;
-        let folder = entries
-            .keys()
-            .find_map(|name| name.strip_suffix("/data.pkl"))
-            .ok_or("data.pkl is missing")?
-            .to_owned();
+    pub fn open(file: &'a Rc<File>, size: u64) -> Result<Self, String> {
         Ok(Self {
             file,
             size,
-            entries,
-            folder,
+            entries: zip_directory::read(file, size)?,
+            folder: String::new(),
         })
     }
 
+    /// The archive of a state dict, whose files are in a folder.
+    fn of_state_dict(file: &'a Rc<File>, size: u64) -> Result<Self, String> {
+        let archive = Self::open(file, size)?;
+        let mut names = archive.names();
+        let folder = names.find_map(|name| name.strip_suffix("data.pkl"));
+        let folder = folder.filter(|folder| folder.ends_with('/'));
+        let folder = folder.ok_or("data.pkl is missing")?.to_owned();
+        drop(names);
+        Ok(Self { folder, ..archive })
+    }
+
+    /// The names of the files.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
     /// The location and checksum of a file in the archive.
-    fn find(&self, name: &str) -> Result<Option<Storage>, String> {
+    pub fn find(&self, name: &str) -> Result<Option<Storage>, String> {
         let problem = |error: &dyn std::fmt::Display| format!("{name}: {error}");
-        let path = format!("{}/{name}", self.folder);
+        let path = format!("{}{name}", self.folder);
         let Some(entry) = self.entries.get(&path) else {
             return Ok(None);
         };
         if !entry.is_stored {
-            return Err(problem(&"compressed, which torch.save never does"));
+            return Err(problem(&"compressed; only stored files can be read"));
         }
         let start = zip_directory::start(self.file, entry).map_err(|error| problem(&error))?;
         let checksum = Some(entry.checksum);

@@ -1,6 +1,6 @@
 //! State-dict files, in all their formats.
 
-mod archive;
+pub(crate) mod archive;
 mod old_archive;
 mod pickle;
 mod safetensors_file;

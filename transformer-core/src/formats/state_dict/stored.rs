@@ -52,8 +52,15 @@ impl Storage {
         Ok(bytes)
     }
 
+    /// The first bytes.
+    pub fn first<const N: usize>(&self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Fills the slice with the bytes from `at`.
-    fn read(&self, at: usize, bytes: &mut [u8]) -> io::Result<()> {
+    pub fn read(&self, at: usize, bytes: &mut [u8]) -> io::Result<()> {
         let mut file: &File = &self.file;
         file.seek(SeekFrom::Start(self.start + at as u64))?;
         file.read_exact(bytes)

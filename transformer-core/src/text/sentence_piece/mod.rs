@@ -15,7 +15,6 @@ mod pieces;
 pub(super) mod tests;
 mod trie;
 mod unigram;
-mod wire;
 
 use self::model_file::{AlgorithmName, Kind, ModelFile, Piece};
 use self::normalizer::{Normalizer, SPACE};

@@ -1,7 +1,7 @@
 //! The file of a SentencePiece model: a Protocol Buffers message.
 
+use crate::formats::protobuf::{Fields, Value};
 use crate::text::sentence_piece::normalizer::NormalizerSpec;
-use crate::text::sentence_piece::wire::{Fields, Value};
 
 /// The content of a file.
 #[derive(Debug)]

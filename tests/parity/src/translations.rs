@@ -1,4 +1,5 @@
-//! A model directory of CTranslate2's, beside the results that CTranslate2 computes from it, in single precision.
+//! A model directory of CTranslate2 or Marian, beside the results that its own library computes from it, in single
+//! precision.
 //!
 //! `expected.json` has texts, the tokens of each, and its translations by greedy decoding and by a beam of four, the
 //! first of which may have the log-probabilities of its tokens. CTranslate2 does not run the model on an empty text.
@@ -12,7 +13,9 @@ use transformer_core::decoding::{
     LengthPenalty, MaxLength, NextToken, SourceTarget, Strategy, score,
 };
 use transformer_core::packed::PackedPrecision;
-use transformer_core::{DecodeOptions, PackedModel, Request, Search, Tokenizers, Transformer};
+use transformer_core::{
+    DecodeOptions, ModelDirectory, PackedModel, Request, Search, Tokenizers, Transformer,
+};
 
 use super::Result;
 use super::compare::OUTPUT_BOUND;
@@ -54,21 +57,25 @@ struct Case<'a> {
     log_probs: Option<&'a [f64]>,
 }
 
-/// A directory of CTranslate2's, and results computed from it.
-pub(super) struct OfCTranslate2 {
+/// A directory, and results computed from it.
+pub(super) struct OfTranslations {
     directory: PathBuf,
+    /// Tokens that no translation has.
+    banned_tokens: Vec<u32>,
     expected: Expected,
 }
 
-impl OfCTranslate2 {
+impl OfTranslations {
     /// Reads the results expected of a directory.
     pub fn open(directory: &Path) -> Result<Self> {
         let mut expected: Expected = read_json(&directory.join(EXPECTED_FILE))?;
         expected
             .sentences
             .retain(|sentence| !spells_special(&sentence.text) && !sentence.text.is_empty());
+        let options = ModelDirectory::open(directory)?.options()?;
         Ok(Self {
             directory: directory.to_owned(),
+            banned_tokens: options.unwrap_or_default().banned_tokens,
             expected,
         })
     }
@@ -181,14 +188,14 @@ impl OfCTranslate2 {
             let [ours, theirs] = [mean(model, case, &ours)?, mean(model, case, expected)?];
             let text = beginning(case.text);
             notes.push(format!(
-                "{quantity}: {text}: ours {ours:.5}, CTranslate2's {theirs:.5}"
+                "{quantity}: {text}: ours {ours:.5}, expected {theirs:.5}"
             ));
             wrong += usize::from((ours - theirs).abs() > TIE);
         }
         Ok(count(quantity, wrong, cases.len()))
     }
 
-    /// The number of translations by the beam that are not CTranslate2's, and not as good.
+    /// The number of translations by the beam that are not the expected ones, and not as good.
     fn beam<B: Backend>(
         &self,
         model: &Transformer<B>,
@@ -211,24 +218,25 @@ impl OfCTranslate2 {
             as_good += usize::from(ours >= theirs - TIE);
             let text = beginning(case.text);
             notes.push(format!(
-                "beam 4: {text}: ours {ours:.5}, CTranslate2's {theirs:.5}"
+                "beam 4: {text}: ours {ours:.5}, expected {theirs:.5}"
             ));
         }
         let worse = cases.len() - same - as_good;
         let mut row = count("beam 4", worse, cases.len());
-        row.note = format!("  {same} CTranslate2's, {as_good} as good, {worse} others");
+        row.note = format!("  {same} expected, {as_good} as good, {worse} others");
         Ok(row)
     }
 
     fn options(&self) -> DecodeOptions {
         DecodeOptions {
             max_length: MaxLength::Tokens(self.expected.max_decoding_length),
+            banned_tokens: self.banned_tokens.clone(),
             ..DecodeOptions::default()
         }
     }
 }
 
-/// The largest difference of the log-probabilities of CTranslate2's translations, where they are known.
+/// The largest difference of the log-probabilities of the expected translations, where they are known.
 fn log_probs(model: &impl NextToken, cases: &[Case<'_>]) -> Result<Option<Row>> {
     let (mut found, mut expected) = (Vec::new(), Vec::new());
     for case in cases {

@@ -2,7 +2,7 @@
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     /// An integer, boolean or enum.
     Integer(u64),
     /// A float in single precision.
@@ -15,7 +15,7 @@ pub(super) enum Value<'a> {
 
 /// The fields of a message with their numbers, in order. A damaged one is the last.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
 

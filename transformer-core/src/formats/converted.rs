@@ -1,20 +1,31 @@
-//! The tokenizers of a directory, as files of the kinds that this library reads.
+//! The tokenizers of a directory of CTranslate2 or Marian, as files of the kinds that this library reads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::formats::ctranslate2::settings;
-use crate::formats::ctranslate2::vocabulary::{END, PADDING, Side, UNKNOWN};
 use crate::formats::error::ModelError;
+use crate::formats::files::is_there;
 use crate::formats::format::Files;
 use crate::formats::names::{
     SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
     TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
 };
+use crate::formats::vocabularies::{END, PADDING, Side, UNKNOWN, Vocabularies};
+use crate::formats::{ctranslate2, marian};
 
-/// Names of a SentencePiece model for both sides. Argos packages have the first.
-const SHARED_PIECES: [&str; 2] = ["sentencepiece.model", "spm.model"];
+/// The tokens of a directory of another library, and its SentencePiece models.
+pub(crate) struct Lists {
+    pub vocabularies: Vocabularies,
+    /// The names of the SentencePiece models of source and target; `None` if the tokens are words.
+    pub pieces: Option<[String; 2]>,
+}
+
+/// Whether the tokenizers of a directory are converted.
+pub(crate) fn is_in(directory: &Path) -> bool {
+    !is_there(&directory.join(TOKENIZER_FILE))
+        && (ctranslate2::is_in(directory) || marian::is_in(directory))
+}
 
 /// A file, by the name that it has in directories of this library.
 pub(crate) struct TokenizerFile {
@@ -31,7 +42,13 @@ pub(crate) struct TokenizerFile {
 /// # Errors
 /// When a file is missing or damaged.
 pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, ModelError> {
-    let vocabularies = settings::vocabularies(files, &settings::keys(files)?)?;
+    let Lists {
+        vocabularies,
+        pieces,
+    } = match ctranslate2::is_in(files.directory()) {
+        true => ctranslate2::lists(files)?,
+        false => marian::lists(files)?,
+    };
     let sides = [Some(&vocabularies.source), vocabularies.target.as_ref()];
     let lists = |names: [&'static str; 2], write: fn(&Side) -> Value| {
         let named = names
@@ -45,23 +62,18 @@ pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, Model
         };
         named.map(file).collect::<Vec<_>>()
     };
-    let of_both = SHARED_PIECES.into_iter().find(|name| files.has(name));
-    let pieces = match files.has(SOURCE_PIECES_FILE) || files.has(TARGET_PIECES_FILE) {
-        true => [SOURCE_PIECES_FILE, TARGET_PIECES_FILE],
-        false => match of_both {
-            Some(shared) => [shared; 2],
-            None if vocabularies.target.is_none() => {
-                return Ok(lists([TOKENIZER_FILE; 2], words));
-            }
-            None => return Ok(lists([SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE], words)),
-        },
+    let Some(pieces) = pieces else {
+        return Ok(match vocabularies.target {
+            None => lists([TOKENIZER_FILE; 2], words),
+            Some(_) => lists([SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE], words),
+        });
     };
     let mut found = lists([VOCABULARY_FILE, TARGET_VOCABULARY_FILE], ids);
     for (name, own) in [SOURCE_PIECES_FILE, TARGET_PIECES_FILE]
         .into_iter()
         .zip(pieces)
     {
-        let path = files.path(own);
+        let path = files.path(&own);
         let bytes = crate::formats::files::read(&path).map_err(ModelError::io(&path))?;
         found.push(TokenizerFile { name, path, bytes });
     }

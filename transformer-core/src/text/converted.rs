@@ -1,8 +1,8 @@
-//! Tokenizers in a directory of CTranslate2.
+//! Tokenizers in a directory of CTranslate2 or Marian.
 
 use std::sync::Arc;
 
-use crate::formats::ctranslate2::tokenizers::{TokenizerFile, tokenizer_files};
+use crate::formats::converted::{TokenizerFile, tokenizer_files};
 use crate::formats::format::Files;
 use crate::formats::names::{
     SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,

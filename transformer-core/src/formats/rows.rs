@@ -1,9 +1,28 @@
 //! Rows of zeros after those of a file, for tokens that only our model has.
 
 use crate::formats::parameter::StoredParameter;
+use crate::formats::vocabularies::Vocabularies;
+
+/// The parameter with rows for the tokens that the file lacks.
+pub(crate) fn with_padding(
+    parameter: StoredParameter,
+    vocabularies: &Vocabularies,
+) -> StoredParameter {
+    let count = match parameter.path() {
+        "src_embedding.weight" => vocabularies.source.appended,
+        "tgt_embedding.weight" | "generator.weight" | "generator.bias" => {
+            vocabularies.target().appended
+        }
+        _ => 0,
+    };
+    match count {
+        0 => parameter,
+        count => with_tokens(parameter, count),
+    }
+}
 
 /// The parameter with `count` more tokens, whose values are zero.
-pub(super) fn with_tokens(parameter: StoredParameter, count: usize) -> StoredParameter {
+fn with_tokens(parameter: StoredParameter, count: usize) -> StoredParameter {
     let path = parameter.path().to_owned();
     let mut shape = parameter.shape().to_vec();
     // An embedding has a row per token, the generator's weight a column and its bias a value.

@@ -1,0 +1,160 @@
+//! Directories of Marian, used by every command. tests/parity shows that results are Marian's on every backend.
+
+use std::fs;
+use std::path::Path;
+
+use transformer_core::ModelDirectory;
+
+use super::support::{
+    copied, corpus, directory, fails, file, folder, program, read_json, succeeds, with_model,
+};
+use super::translated;
+
+const NAMES: [&str; 3] = ["marian-npz", "marian-student-int8", "marian-words"];
+/// Greedily in single precision, as the results in `expected.json`.
+const GREEDY: [&str; 8] = [
+    "--backend",
+    "flex",
+    "--precision",
+    "f32",
+    "--beam",
+    "1",
+    "--length-penalty",
+    "0",
+];
+
+/// Texts of a directory and its greedy translations.
+fn expected(model: &Path) -> (Vec<String>, Vec<String>) {
+    let expected = read_json(&model.join("expected.json"));
+    let sentences = expected["sentences"].as_array().unwrap().iter().take(6);
+    let pairs = sentences.map(|sentence| {
+        let tokens = sentence["beam1"]["tokens"].as_array().unwrap();
+        let pieces: Vec<&str> = tokens.iter().map(|token| token.as_str().unwrap()).collect();
+        let text = match model.join("vocab.spm").exists() {
+            true => pieces.concat().replace('\u{2581}', " "),
+            false => pieces.join(" "),
+        };
+        (
+            sentence["text"].as_str().unwrap().to_owned(),
+            text.trim().to_owned(),
+        )
+    });
+    pairs.unzip()
+}
+
+#[test]
+fn texts_are_translated_as_by_marian() {
+    for name in NAMES {
+        let model = directory(name);
+        let (texts, expected) = expected(&model);
+        assert_eq!(
+            translated(&model, &GREEDY, &texts.join("\n")),
+            expected,
+            "{name}"
+        );
+    }
+    let found = succeeds(program("info").arg(directory("marian-student-int8")));
+    for line in [
+        "  format       Marian",
+        "    decoder_mixer = recurrence (self-attention)",
+    ] {
+        assert!(found.lines().any(|found| found == line), "{line}: {found}");
+    }
+}
+
+#[test]
+fn every_command_reads_the_directories() {
+    let folder = folder();
+    let text = "I am tired.\tJe suis fatigué.\nGo!\tVas-y !\n";
+    let pairs = file(folder.path(), "pairs.tsv", text);
+    for name in NAMES {
+        let model = directory(name);
+        let out = succeeds(with_model("evaluate", &model).arg("--data").arg(&pairs));
+        assert!(out.contains("BLEU"), "{out}");
+        let out = succeeds(with_model("score", &model).arg("--input").arg(&pairs));
+        assert_eq!(out.lines().count(), 2);
+        let picture = folder.path().join(format!("{name}.svg"));
+        let mut command = with_model("attention", &model);
+        succeeds(command.args(["--source", "a b"]).arg("--out").arg(&picture));
+
+        let mut command = with_model("average", &model);
+        let out = folder.path().join("average");
+        let error = fails(command.arg(&model).arg("--out").arg(out));
+        assert!(error.contains("Marian"), "{error}");
+        let quantized = folder.path().join(format!("{name}-quantized"));
+        let mut command = with_model("quantize", &model);
+        match name {
+            "marian-student-int8" => {
+                let error = fails(command.arg("--out").arg(&quantized));
+                assert!(error.ends_with("the model is already in 8 bits"), "{error}");
+            }
+            _ => {
+                succeeds(command.arg("--out").arg(&quantized));
+                assert_eq!(translated(&quantized, &[], "a b").len(), 1);
+            }
+        }
+    }
+}
+
+/// A model that Hugging Face's Marian or CTranslate2 can compute is exported to their formats, others are refused.
+#[test]
+fn the_models_are_exported() {
+    let (folder, model) = (folder(), directory("marian-npz"));
+    let (texts, expected) = expected(&model);
+    let out = folder.path().join("ct2");
+    let mut command = with_model("export", &model);
+    command.args(["--format", "ctranslate2", "--out"]);
+    succeeds(command.arg(&out));
+    assert_eq!(ModelDirectory::open(&out).unwrap().format(), "CTranslate2");
+    assert_eq!(translated(&out, &GREEDY, &texts.join("\n")), expected);
+
+    let mut command = with_model("export", &directory("marian-student-int8"));
+    let error = fails(command.arg("--out").arg(folder.path().join("student")));
+    assert!(error.contains("decoder_mixer"), "{error}");
+}
+
+#[test]
+fn the_models_are_fine_tuned() {
+    let folder = folder();
+    let pairs = corpus(folder.path());
+    for name in ["marian-npz", "marian-student-int8"] {
+        let tuned = folder.path().join(name);
+        let mut command = program("train");
+        command.args([
+            "--hold-out",
+            "5",
+            "--batch-tokens",
+            "200",
+            "--warmup",
+            "2",
+            "--updates",
+            "2",
+        ]);
+        command.args(["--validate-every", "2", "--peak-rate", "1e-4", "--init"]);
+        command.arg(directory(name)).arg("--out").arg(&tuned);
+        succeeds(command.arg("--data").arg(&pairs));
+        assert_eq!(
+            read_json(&tuned.join("config.json"))["model"],
+            "transformer"
+        );
+        assert_eq!(translated(&tuned, &[], "Where is he?").len(), 1);
+    }
+}
+
+#[test]
+fn damaged_files_are_named_in_one_line() {
+    let copy = copied("marian-words");
+    let path = copy.path().join("model.bin");
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let error = fails(with_model("translate", copy.path()).args(["--text", "a"]));
+    assert!(error.contains("model.bin: `"), "{error}");
+    assert!(
+        error.ends_with("ends beyond the end of the file"),
+        "{error}"
+    );
+    fs::write(&path, &whole).unwrap();
+    fs::remove_file(copy.path().join("target.vocab.yml")).unwrap();
+    let error = fails(with_model("translate", copy.path()).args(["--text", "a"]));
+    assert!(error.contains("target.vocab.yml"), "{error}");
+}

@@ -3,6 +3,7 @@
 
 mod ctranslate2;
 mod decoding_keys;
+mod gpt2;
 mod hostile;
 #[path = "../support/mod.rs"]
 mod support;

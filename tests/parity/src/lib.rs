@@ -8,6 +8,7 @@ mod config;
 mod ctranslate2;
 mod expected;
 mod io;
+mod language_model;
 mod pretrained;
 mod report;
 

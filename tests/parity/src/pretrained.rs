@@ -29,6 +29,7 @@ use super::compare::OUTPUT_BOUND;
 use super::ctranslate2::OfCTranslate2;
 use super::expected::{Expected, Sentence, Target, Vocabulary, translated};
 use super::io::Io;
+use super::language_model::OfLanguageModel;
 use super::report::{Difference, Report, Row, difference};
 use super::{IO_FILE, Result};
 
@@ -53,6 +54,7 @@ pub struct Pretrained(Kind);
 enum Kind {
     HuggingFace(OfHuggingFace),
     CTranslate2(OfCTranslate2),
+    LanguageModel(OfLanguageModel),
 }
 
 impl Pretrained {
@@ -62,9 +64,12 @@ impl Pretrained {
     /// When `expected.json` or `io.safetensors` cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         let directory = directory.as_ref();
-        Ok(Self(match directory.join(CTRANSLATE2_FILE).exists() {
-            true => Kind::CTranslate2(OfCTranslate2::open(directory)?),
-            false => Kind::HuggingFace(OfHuggingFace::open(directory)?),
+        Ok(Self(if directory.join(CTRANSLATE2_FILE).exists() {
+            Kind::CTranslate2(OfCTranslate2::open(directory)?)
+        } else if TransformerConfig::load_language_model(directory).is_ok() {
+            Kind::LanguageModel(OfLanguageModel::open(directory)?)
+        } else {
+            Kind::HuggingFace(OfHuggingFace::open(directory)?)
         }))
     }
 
@@ -84,6 +89,7 @@ impl Pretrained {
         match &self.0 {
             Kind::HuggingFace(own) => own.compare::<B>(device),
             Kind::CTranslate2(own) => own.compare::<B>(device),
+            Kind::LanguageModel(own) => own.compare::<B>(device),
         }
     }
 }

@@ -43,6 +43,8 @@ fn every_pretrained_model_is_the_original_s_on_every_backend() {
         "t5-gated",
         "byt5",
         "ct2-marian-multi-int8",
+        "gpt2",
+        "gpt2-sharded",
     ];
     for backend in BACKENDS {
         let mut command = parity();

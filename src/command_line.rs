@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::pictures::{attention, curves};
 use crate::commands::{
-    Common, Interrupted, Result, average, evaluate, export, info, quantize, score, tokenize, train,
-    translate,
+    Common, Interrupted, Result, average, evaluate, export, generate, info, quantize, score,
+    tokenize, train, translate,
 };
 use crate::process::{compute_on_this_thread, note};
 
@@ -28,7 +28,10 @@ Run `transformer COMMAND --help` for the flags and more examples of a command.";
 /// The groups of commands in the program's help. A command in no group is listed after them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Train", &["train", "curves", "average"]),
-    ("Run", &["translate", "serve", "evaluate", "score"]),
+    (
+        "Run",
+        &["translate", "generate", "serve", "evaluate", "score"],
+    ),
     ("Inspect", &["info", "tokenize", "attention"]),
     ("Convert", &["quantize", "export"]),
 ];
@@ -49,6 +52,7 @@ enum Command {
     Curves(curves::Curves),
     Average(average::Average),
     Translate(translate::Translate),
+    Generate(generate::Generate),
     Evaluate(evaluate::Evaluate),
     Score(score::Score),
     #[cfg(feature = "serve")]
@@ -82,6 +86,7 @@ impl CommandLine {
             Command::Curves(curves) => curves.run(),
             Command::Average(average) => average.run(),
             Command::Translate(translate) => translate.run(&common),
+            Command::Generate(generate) => generate.run(&common),
             Command::Evaluate(evaluate) => evaluate.run(&common),
             Command::Score(score) => score.run(&common),
             #[cfg(feature = "serve")]

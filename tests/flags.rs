@@ -78,6 +78,14 @@ fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
         "--document-lang",
         "--precision",
     ];
+    let generate = [
+        "--model",
+        "--prompt",
+        "--input",
+        "--n-best",
+        "--max-new-tokens",
+        "--precision",
+    ];
     let evaluate = [
         "--model",
         "--data",
@@ -116,6 +124,10 @@ fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
         (
             "translate",
             [&translate[..], &LANGUAGES, &DECODING, &EVERYWHERE].concat(),
+        ),
+        (
+            "generate",
+            [&generate[..], &LANGUAGES, &DECODING, &EVERYWHERE].concat(),
         ),
         (
             "evaluate",

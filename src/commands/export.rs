@@ -8,7 +8,7 @@ use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
 use transformer_core::formats::CTranslate2Export;
 use transformer_core::text::Tokenizer;
-use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers, Transformer};
+use transformer_core::{DecodeOptions, LanguageModel, ModelDirectory, Tokenizers, Transformer};
 
 use super::languages::Languages;
 use super::{Common, Result, check_empty, directory_to_write, model_directory, print};
@@ -26,7 +26,7 @@ Examples:
 
 /// Write a model in the format of Hugging Face's `transformers` or of CTranslate2.
 ///
-/// For Hugging Face, the model must be a Marian, M2M100 (NLLB), BART, mBART or T5 model: pretrained, fine-tuned from one,
+/// For Hugging Face, the model must be a Marian, M2M100 (NLLB), BART, mBART, T5 or GPT-2 model: pretrained, fine-tuned from one,
 /// or trained from scratch with the configuration of one. The output directory contains the configuration, the weights in single
 /// precision, the decoding options and the tokenizers. `from_pretrained` loads it, and the loaded model computes the
 /// same results.
@@ -99,13 +99,30 @@ impl BackendTask for Opened {
         let Self { export, directory } = self;
         let tokenizers = Tokenizers::of(directory.files())?;
         let tokenizers = export.languages.of_tokenizers(tokenizers)?;
-        let model = directory.transformer::<B>(&device)?;
-        let config = model.config();
+        let config = directory.config();
         let sizes = [config.src_vocab_size, config.tgt_vocab_size];
-        tokenizers.check(sizes, config.special_tokens(), directory.path())?;
-
-        let is_new = !export.out.exists();
-        let written = export.write(&tokenizers, &model, &directory);
+        let check = || tokenizers.check(sizes, config.special_tokens(), directory.path());
+        let out = &export.out;
+        let is_new = !out.exists();
+        let written = match config.is_language_model() {
+            true => {
+                let model: LanguageModel<B> = directory.language_model(&device)?;
+                check()?;
+                export.write(
+                    &tokenizers,
+                    &directory,
+                    || Ok(model.save_hugging_face(out)?),
+                )
+            }
+            false => {
+                let model: Transformer<B> = directory.transformer(&device)?;
+                check()?;
+                export.write(&tokenizers, &directory, || match export.format {
+                    Format::HuggingFace => Ok(model.save_hugging_face_as(out, &directory)?),
+                    Format::Ctranslate2 => export.write_ctranslate2(&tokenizers, &model),
+                })
+            }
+        };
         if written.is_err() {
             // The first error is the one to report.
             let _ = clear(&export.out, is_new);
@@ -128,40 +145,49 @@ fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
 
 impl Export {
     /// Writes all files into the directory. The tokenizers come first, because a directory without them is not a model.
-    fn write<B: Backend>(
+    /// `save` writes the model.
+    fn write(
         &self,
         tokenizers: &Tokenizers,
-        model: &Transformer<B>,
         directory: &ModelDirectory,
+        save: impl FnOnce() -> Result,
     ) -> Result {
         let options = directory.options()?;
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("{}: {error}", self.out.display()))?;
         tokenizers.save(&self.out)?;
+        save()?;
         if self.format == Format::Ctranslate2 {
-            let config = model.config();
-            let source = names(tokenizers.source(), config.src_vocab_size);
-            let target = names(tokenizers.target(), config.tgt_vocab_size);
-            let export = CTranslate2Export {
-                source: &source,
-                target: &target,
-                int8: self.int8,
-            };
-            return Ok(model.save_ctranslate2(&self.out, export)?);
+            return Ok(());
         }
-        model.save_hugging_face_as(&self.out, directory)?;
         if let Some(options) = options {
             let options = DecodeOptions {
                 forced_first: tokenizers.target_first().or(options.forced_first),
                 ..options
             };
-            options.save(&self.out, model.config())?;
+            options.save(&self.out, directory.config())?;
         }
         match Tokenizers::are_in(&self.out) {
             true => Ok(()),
             // The model was written into a new directory of the same name.
             false => Err(format!("{} was removed while it was written", self.out.display()).into()),
         }
+    }
+
+    fn write_ctranslate2<B: Backend>(
+        &self,
+        tokenizers: &Tokenizers,
+        model: &Transformer<B>,
+    ) -> Result {
+        let config = model.config();
+        let source = names(tokenizers.source(), config.src_vocab_size);
+        let target = names(tokenizers.target(), config.tgt_vocab_size);
+        let export = CTranslate2Export {
+            source: &source,
+            target: &target,
+            int8: self.int8,
+        };
+        Ok(model.save_ctranslate2(&self.out, export)?)
     }
 }
 

@@ -7,7 +7,10 @@ use burn::tensor::backend::Backend;
 use transformer_core::decoding::NextToken;
 use transformer_core::packed::PackedPrecision;
 use transformer_core::text::TextError;
-use transformer_core::{DecodeOptions, ModelDirectory, PackedModel, Transformer, Translator};
+use transformer_core::{
+    DecodeOptions, LanguageModel, ModelDirectory, PackedModel, TextGenerator, Transformer,
+    Translator,
+};
 
 use super::languages::Languages;
 use super::{Result, model_directory, options_error};
@@ -55,6 +58,9 @@ impl Inference {
             .iter()
             .map(|model| model_directory::open(model))
             .collect::<Result<Vec<_>>>()?;
+        for directory in &directories {
+            T::check(directory)?;
+        }
         let of_model = directories.first().map(ModelDirectory::options);
         let options = options(of_model.transpose()?.flatten().unwrap_or_default())?;
         // int8 if the backend supports it and every model is quantized, else f32.
@@ -86,6 +92,11 @@ pub trait TranslatorTask {
     /// The advice for a user who passes a text file as a model, if a flag reads text files; see
     /// [`model_directory::check`].
     const TEXT_FLAG: Option<&'static str>;
+
+    /// Checks that the command can run a model; by default, that it translates.
+    fn check(directory: &ModelDirectory) -> std::result::Result<(), String> {
+        model_directory::refuse_language_model(directory)
+    }
 
     /// Loads the models, and runs with them.
     fn run_with<B: Backend>(self, models: Models<B>) -> Result;
@@ -137,14 +148,49 @@ impl<B: Backend> Models<B> {
         self.ready(Translator::packed_of(&self.source.directories, precision)?)
     }
 
+    /// Whether the first of the models is a language model.
+    pub fn is_language_model(&self) -> bool {
+        let first = self.source.directories.first();
+        first.is_some_and(|directory| directory.config().is_language_model())
+    }
+
+    /// The generator of language models in the backend's tensors.
+    pub fn plain_generator(&self) -> Result<TextGenerator<LanguageModel<B>>> {
+        self.ready_generator(TextGenerator::of(&self.source.directories, &self.device)?)
+    }
+
+    /// The generator of packed language models.
+    pub fn packed_generator(&self) -> Result<TextGenerator<PackedModel>> {
+        let precision = self.source.packing.unwrap_or_default();
+        self.ready_generator(TextGenerator::packed_of(
+            &self.source.directories,
+            precision,
+        )?)
+    }
+
+    fn ready_generator<M: NextToken>(
+        &self,
+        generator: TextGenerator<M>,
+    ) -> Result<TextGenerator<M>> {
+        let languages = &self.source.languages;
+        languages.of_tokenizers(generator.tokenizers().clone())?;
+        let options = self.source.options.clone();
+        generator.with_options(options).map_err(of_flags)
+    }
+
     /// A translator with the command's options and languages.
     fn ready<M: NextToken>(&self, translator: Translator<M>) -> Result<Translator<M>> {
         let translator = translator.with_options(self.source.options.clone());
-        let translator = translator.map_err(|error| match error {
-            TextError::Options(error) => options_error(error).into(),
-            error => Box::<dyn Error>::from(error),
-        })?;
+        let translator = translator.map_err(of_flags)?;
         self.source.languages.of(translator)
+    }
+}
+
+/// An error, with the names of flags if it is about decoding options.
+fn of_flags(error: TextError) -> Box<dyn Error> {
+    match error {
+        TextError::Options(error) => options_error(error).into(),
+        error => error.into(),
     }
 }
 

@@ -5,6 +5,7 @@ mod decoding;
 mod documents;
 pub mod evaluate;
 pub mod export;
+pub mod generate;
 mod inference;
 pub mod info;
 mod languages;

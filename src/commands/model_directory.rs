@@ -43,6 +43,17 @@ pub fn open(path: &Path) -> Result<ModelDirectory> {
     Ok(directory)
 }
 
+/// Refuses a language model, for a command that needs sources.
+pub fn refuse_language_model(directory: &ModelDirectory) -> std::result::Result<(), String> {
+    match directory.config().is_language_model() {
+        false => Ok(()),
+        true => Err(format!(
+            "{} holds a language model, which reads no source sentences; see `transformer generate` and `transformer score`",
+            directory.path().display()
+        )),
+    }
+}
+
 /// A directory and, for a checkpoint, the directory of its run, which has its tokenizers.
 fn homes(path: &Path) -> impl Iterator<Item = PathBuf> {
     [Some(path.to_owned()), run_of_checkpoint(path)]

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::decoding::{NextToken, TargetScore};
 use transformer_core::text::TextError;
-use transformer_core::{DecodeOptions, Translator};
+use transformer_core::{DecodeOptions, ModelDirectory, TextGenerator, Translator};
 use transformer_train::data::trimmed;
 
 use super::inference::{Inference, Models, TranslatorTask};
@@ -20,12 +20,14 @@ Examples:
   transformer score --model model --input model/valid.tsv
   printf 'Where is he?\\tOù est-il ?\\n' | transformer score --model model";
 
-/// Compute the log-probability of given translations.
+/// Compute the log-probability of given translations, or of texts by a language model.
 ///
 /// Each input line is `source<TAB>target`; further columns are ignored. Each output line has three tab-separated fields:
 /// the log-probability of the target given the source (natural logarithm, summed over the tokens), the number of target
 /// tokens, and the perplexity per token (e to the negative mean log-probability). The end-of-sentence token counts as a
 /// token.
+///
+/// With a language model, each input line is a text, which is scored from its first token to the end-of-text token.
 ///
 /// A line that cannot be scored gives an empty output line and an error message on standard error. The exit code is then
 /// 1.
@@ -69,7 +71,17 @@ impl Score {
 impl TranslatorTask for Score {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --input");
 
+    fn check(_: &ModelDirectory) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
+        if models.is_language_model() {
+            return match models.packs() {
+                true => self.answer_texts(&models.packed_generator()?),
+                false => self.answer_texts(&models.plain_generator()?),
+            };
+        }
         match models.packs() {
             true => self.answer(&models.packed()?),
             false => self.answer(&models.plain()?),
@@ -83,22 +95,77 @@ impl Score {
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut unknown = UnknownLanguages::default();
         lines.answer(|lines, texts, output| {
-            for score in self.scores(translator, &texts, lines, &mut unknown)? {
-                match score {
-                    Some(score) => writeln!(
-                        output,
-                        "{:.4}\t{}\t{:.3}",
-                        score.log_prob(),
-                        score.log_probs.len(),
-                        score.perplexity()
-                    )?,
-                    None => writeln!(output)?,
-                }
-            }
-            Ok(())
+            write(
+                output,
+                self.scores(translator, &texts, lines, &mut unknown)?,
+            )
         })?;
         Ok(lines.finish("scored")?)
     }
+
+    /// Writes the score of each line by a language model: the line is a text.
+    fn answer_texts<M: NextToken>(&self, generator: &TextGenerator<M>) -> Result {
+        let mut lines = Lines::open(self.input.as_deref())?;
+        lines.answer(|lines, texts, output| {
+            let mut indices = Vec::new();
+            for (index, text) in texts.iter().enumerate() {
+                let Some(text) = text else {
+                    // It was reported when it was read.
+                    continue;
+                };
+                match self.check_text(generator, text)? {
+                    Ok(()) => indices.push(index),
+                    Err(problem) => lines.report(index, &problem),
+                }
+            }
+            let scored = indices.iter().filter_map(|&index| texts[index].as_ref());
+            let found = generator.score(&scored.collect::<Vec<_>>())?;
+            let mut scores = vec![None; texts.len()];
+            for (index, score) in indices.into_iter().zip(found) {
+                scores[index] = Some(score);
+            }
+            write(output, scores)
+        })?;
+        Ok(lines.finish("scored")?)
+    }
+
+    /// Checks that a text can be scored; or the problem with it.
+    fn check_text<M: NextToken>(
+        &self,
+        generator: &TextGenerator<M>,
+        text: &str,
+    ) -> Result<std::result::Result<(), String>> {
+        let mut tokens = match generator.tokenizers().target().encode(text) {
+            Ok(tokens) => tokens,
+            Err(TextError::Tokenizer(problem)) => {
+                return Ok(Err(format!("the text cannot be tokenized: {problem}")));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        tokens.push(generator.model().vocabulary().special_tokens.eos);
+        if let Err(problem) = generator.model().check_target(&tokens) {
+            return Ok(Err(request_problem("the text", &problem)));
+        }
+        let checked = check_lengths(0, tokens.len(), self.max_source_length);
+        Ok(checked.map_err(|problem| format!("{problem}; see --max-source-length")))
+    }
+}
+
+/// Writes a line per score, empty where there is none.
+fn write(output: &mut impl Write, scores: Vec<Option<TargetScore>>) -> Result {
+    for score in scores {
+        match score {
+            Some(score) => writeln!(
+                output,
+                "{:.4}\t{}\t{:.3}",
+                score.log_prob(),
+                score.log_probs.len(),
+                score.perplexity()
+            )?,
+            None => writeln!(output)?,
+        }
+    }
+    Ok(())
 }
 
 /// A line that can be scored.

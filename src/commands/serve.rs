@@ -142,6 +142,7 @@ impl Served {
         let path = PathBuf::from(pair.as_ref().map_or(argument, |(_, path)| path));
         model_directory::check(&path, None)?;
         let directory = model_directory::open(&path)?;
+        model_directory::refuse_language_model(&directory)?;
         let options = decoding.over(directory.options()?.unwrap_or_default(), 1, seed)?;
         let tokenizers = Tokenizers::of(directory.files())?;
         let files = model_directory::files(&path);

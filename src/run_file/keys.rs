@@ -439,6 +439,7 @@ mod tests {
             excluded_tokens: vec![0],
             source_bos: Some(1),
             source_eos: false,
+            prompt_bos: false,
             ..TransformerConfig::base(10)
         };
         let config = Table::try_from(config).unwrap();
@@ -452,6 +453,7 @@ mod tests {
             "excluded_tokens",
             "source_bos",
             "source_eos",
+            "prompt_bos",
         ] {
             assert!(expected.remove(of_tokenizer));
         }

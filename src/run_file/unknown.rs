@@ -7,7 +7,7 @@ use super::key::{Key, Section};
 use super::keys::{self, SECTIONS};
 
 /// Keys of a model's configuration that come from the tokenizer.
-const OF_TOKENIZER: [&str; 8] = [
+const OF_TOKENIZER: [&str; 9] = [
     "model.src_vocab_size",
     "model.tgt_vocab_size",
     "model.pad_id",
@@ -15,6 +15,7 @@ const OF_TOKENIZER: [&str; 8] = [
     "model.eos_id",
     "model.source_bos",
     "model.source_eos",
+    "model.prompt_bos",
     "model.excluded_tokens",
 ];
 

@@ -412,11 +412,11 @@ fn the_program_ends_in_the_line() {
     let start = format!("error: {}: ", copy.path().join(SHARD).display());
     assert!(error.starts_with(&start), "{error}");
     let none = with_json("bart", "config.json", |config| {
-        config["model_type"] = json!("gpt2")
+        config["model_type"] = json!("gpt_neo")
     });
     let error = fails(&mut with_model("translate", none.path()));
     assert!(
-        error.contains("config.json: ") && error.contains("gpt2"),
+        error.contains("config.json: ") && error.contains("gpt_neo"),
         "{error}"
     );
 }

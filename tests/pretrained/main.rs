@@ -3,6 +3,7 @@
 
 mod ctranslate2;
 mod decoding_keys;
+mod gpt2;
 mod hostile;
 mod marian;
 #[path = "../support/mod.rs"]

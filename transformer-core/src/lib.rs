@@ -100,7 +100,7 @@ pub use formats::ModelDirectory;
 pub use models::{LanguageModel, Transformer, TransformerConfig};
 pub use packed::PackedModel;
 #[cfg(feature = "text")]
-pub use text::{Tokenizers, Translator};
+pub use text::{TextGenerator, Tokenizers, Translator};
 
 #[cfg(all(doctest, feature = "text"))]
 #[doc = include_str!("../README.md")]

@@ -6,7 +6,8 @@ pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<bos>", "<eos>", "<unk>"];
 /// Ids of the special tokens of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// `<pad>`: padding in a batch, which no position attends to.
+    /// `<pad>`: padding in a batch, which no position attends to. If it equals `eos`, no token is
+    /// [`padding`](Self::padding).
     pub pad: u32,
     /// `<bos>`: the decoder's first input. It may equal `pad` or `eos`.
     pub bos: u32,
@@ -16,6 +17,8 @@ pub struct SpecialTokens {
     pub source_bos: Option<u32>,
     /// Whether `<eos>` ends sources, too.
     pub source_eos: bool,
+    /// Whether a language model reads `<bos>` before a prompt.
+    pub prompt_bos: bool,
 }
 
 impl Default for SpecialTokens {
@@ -27,11 +30,18 @@ impl Default for SpecialTokens {
             eos: 2,
             source_bos: None,
             source_eos: true,
+            prompt_bos: true,
         }
     }
 }
 
 impl SpecialTokens {
+    /// The token that is padding wherever it is, `pad`. `None` if it equals `eos`, as in language models without a
+    /// token of padding: then `pad` only fills a batch, behind the ends of its rows, where a causal mask hides it.
+    pub fn padding(self) -> Option<u32> {
+        (self.pad != self.eos).then_some(self.pad)
+    }
+
     /// The source as the model reads it: after `source_bos`, and with `<eos>` appended. `<eos>` is not appended if the
     /// source already ends with `<eos>` and a language token, as in the original mBART, or if `source_eos` is not set;
     /// an empty source is `<eos>` in any case.

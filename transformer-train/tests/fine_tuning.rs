@@ -10,8 +10,8 @@ use burn::tensor::TensorData;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
-use transformer_core::Transformer;
 use transformer_core::formats::WEIGHTS_FILE;
+use transformer_core::{LanguageModel, Transformer};
 use transformer_train::data::TokenizedPair;
 use transformer_train::objective::LossOptions;
 use transformer_train::optim::{FreezeError, freeze, frozen_names};
@@ -251,4 +251,24 @@ fn a_loaded_model_has_gradients() {
     let source = burn::tensor::Tensor::from_data(TensorData::from([[3_i64, 4]]), &device);
     let gradients = model.forward(source.clone(), source).sum().backward();
     assert!(weight.grad(&gradients).is_some());
+}
+
+/// A language model of Hugging Face's: the run saves the best of its weights in our format, and each validation has a
+/// lower loss.
+#[test]
+fn gpt2_is_trained_further() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/pretrained/gpt2");
+    let model = LanguageModel::<B>::load(fixture, &Default::default()).unwrap();
+    let sequences = || vec![vec![54, 276, 257], vec![40, 41, 42, 43, 44], vec![70, 71]];
+    let before = evaluate(&model.valid(), sequences(), 100, &LossOptions::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    Trainer::new(model.clone(), run())
+        .display(ProgressDisplay::Silent)
+        .directory(folder.path())
+        .train(sequences(), sequences())
+        .unwrap();
+    let tuned = LanguageModel::<B>::load(folder.path(), &Default::default()).unwrap();
+    assert_eq!(tuned.config(), model.config());
+    let after = evaluate(&tuned.valid(), sequences(), 100, &LossOptions::default()).unwrap();
+    assert!(after.perplexity() < before.perplexity());
 }

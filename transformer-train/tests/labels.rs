@@ -4,7 +4,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData};
-use transformer_core::decoding::padded;
+use transformer_core::decoding::{SourceTarget, padded, score};
 use transformer_core::models::WeightTying;
 use transformer_core::nn::NormPlacement;
 use transformer_core::{LanguageModel, Transformer, TransformerConfig};
@@ -322,6 +322,44 @@ fn a_language_model_computes_no_logits_of_padding() {
             &LossOptions::smoothed(0.1),
         );
         assert!(Outcome::of(&model, sums).is_finite());
+    }
+    on::<NdArray>();
+    on::<Flex>();
+}
+
+/// In GPT-2, `<eos>` is the only special token: it comes before a sequence and after it, and fills the batch. A batch has
+/// the loss of its sequences, with the end of each one; an `<eos>` within a sequence is read like any other token.
+#[test]
+fn without_padding_a_batch_has_the_loss_of_its_sequences() {
+    fn on<B: AutodiffBackend>() {
+        let config = TransformerConfig {
+            pad_id: EOS,
+            bos_id: EOS,
+            prompt_bos: false,
+            ..language_config(true)
+        };
+        let model: LanguageModel<B> = config.init_language_model(3, &Default::default()).unwrap();
+        let sequences = [tokens(0, 1), vec![5, EOS, 6, EOS, 7, 8], tokens(2, 3)];
+        let outcome = |sequences: &[Vec<u32>]| {
+            let batch = model.batch(sequences, &model.device());
+            Outcome::of(&model, model.loss(batch, &LossOptions::smoothed(0.1))).sums
+        };
+        let together = outcome(&sequences);
+        let alone = sequences.each_ref().map(|sequence| {
+            let sums = outcome(std::slice::from_ref(sequence));
+            assert_eq!(sums[3], sequence.len() as f64 + 1.0);
+            sums
+        });
+        for (at, sum) in together.into_iter().enumerate() {
+            let expected: f64 = alone.iter().map(|sums| sums[at]).sum();
+            assert!((sum - expected).abs() < 1e-4, "{sum}, not {expected}");
+        }
+        // What comes before a token changes what is predicted after it, `<eos>` too.
+        let log_probs = |sequence: Vec<u32>| {
+            let pair = [SourceTarget::exact([], sequence)];
+            score(&model, &pair, 64).unwrap()[0].log_probs[2]
+        };
+        assert!(log_probs(vec![5, EOS, 6]) != log_probs(vec![5, 7, 6]));
     }
     on::<NdArray>();
     on::<Flex>();

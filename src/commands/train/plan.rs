@@ -10,7 +10,7 @@ use super::earlier::Earlier;
 use super::errors::{config_error, train_error};
 use super::init::updates_to_continue;
 use crate::backend::Target;
-use crate::commands::Result;
+use crate::commands::{Result, model_directory};
 use crate::process::note;
 use crate::run_file::{RunFile, RunFileError, Values};
 
@@ -163,7 +163,10 @@ fn init_directory(run: &RunFile, values: &Values) -> Result<Option<ModelDirector
     };
     let directory = ModelDirectory::open(init);
     let named = |error: ModelError| values.refuse("init.model", init.display(), error.to_string());
-    Ok(Some(directory.map_err(named)?))
+    let directory = directory.map_err(named)?;
+    model_directory::refuse_language_model(&directory)
+        .map_err(|problem| values.refuse("init.model", init.display(), problem))?;
+    Ok(Some(directory))
 }
 
 /// Checks that a configuration describes a model that can be built.

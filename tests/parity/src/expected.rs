@@ -17,7 +17,7 @@ use super::Result;
 pub(super) const EXPECTED_FILE: &str = "expected.json";
 
 /// Names of special tokens. Hugging Face turns such a text into these tokens; here it stays text.
-const SPECIAL_TOKENS: [&str; 5] = ["<s>", "</s>", "<pad>", "<unk>", "<mask>"];
+const SPECIAL_TOKENS: [&str; 6] = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"];
 
 /// `max_length` of the translations by Marian, which counts the start token.
 const MARIAN_MAX_LENGTH: usize = 100;
@@ -56,8 +56,11 @@ pub(super) struct Sentence {
 /// A translation by Hugging Face.
 #[derive(Deserialize)]
 pub(super) struct Translation {
-    ids: Vec<u32>,
+    pub ids: Vec<u32>,
     pub text: Option<String>,
+    /// Of a language model's beam: the mean log-probability after the prompt.
+    #[serde(default)]
+    pub score: Option<f64>,
 }
 
 /// A translation by CTranslate2.

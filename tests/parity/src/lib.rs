@@ -7,6 +7,7 @@ mod compare;
 mod config;
 mod expected;
 mod io;
+mod language_model;
 mod pretrained;
 mod report;
 mod translations;

@@ -28,6 +28,7 @@ use transformer_core::{
 use super::compare::OUTPUT_BOUND;
 use super::expected::{Expected, Sentence, Target, Vocabulary, translated};
 use super::io::Io;
+use super::language_model::OfLanguageModel;
 use super::report::{Difference, Report, Row, difference};
 use super::translations::OfTranslations;
 use super::{IO_FILE, Result};
@@ -53,6 +54,7 @@ pub struct Pretrained(Kind);
 enum Kind {
     HuggingFace(OfHuggingFace),
     Translations(OfTranslations),
+    LanguageModel(OfLanguageModel),
 }
 
 impl Pretrained {
@@ -63,9 +65,12 @@ impl Pretrained {
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         let directory = directory.as_ref();
         let has = |name| directory.join(name).exists();
-        Ok(Self(match has(CONFIG_FILE) && !has(CTRANSLATE2_FILE) {
-            true => Kind::HuggingFace(OfHuggingFace::open(directory)?),
-            false => Kind::Translations(OfTranslations::open(directory)?),
+        Ok(Self(if !has(CONFIG_FILE) || has(CTRANSLATE2_FILE) {
+            Kind::Translations(OfTranslations::open(directory)?)
+        } else if TransformerConfig::load_language_model(directory).is_ok() {
+            Kind::LanguageModel(OfLanguageModel::open(directory)?)
+        } else {
+            Kind::HuggingFace(OfHuggingFace::open(directory)?)
         }))
     }
 
@@ -85,6 +90,7 @@ impl Pretrained {
         match &self.0 {
             Kind::HuggingFace(own) => own.compare::<B>(device),
             Kind::Translations(own) => own.compare::<B>(device),
+            Kind::LanguageModel(own) => own.compare::<B>(device),
         }
     }
 }

@@ -46,6 +46,8 @@ fn every_pretrained_model_is_the_original_s_on_every_backend() {
         "marian-npz",
         "marian-student-int8",
         "marian-words",
+        "gpt2",
+        "gpt2-sharded",
     ];
     for backend in BACKENDS {
         let mut command = parity();

@@ -71,6 +71,48 @@ fn the_comparison_notices_errors() {
     assert!(error.unwrap_err().starts_with("io.safetensors: "));
 }
 
+/// A language model with another epsilon, scale of the scores, activation or order of a matrix's numbers.
+#[test]
+fn the_comparison_notices_another_language_model() {
+    let compared = |change: &dyn Fn(&Path)| {
+        let copy = copied("gpt2");
+        change(copy.path());
+        let pretrained = Pretrained::open(copy.path()).unwrap();
+        let report = pretrained.compare::<NdArray>(&Default::default()).unwrap();
+        report.passed()
+    };
+    assert!(compared(&|_| {}));
+    for (key, value) in [
+        ("layer_norm_epsilon", json!(1e-5)),
+        ("scale_attn_weights", json!(false)),
+        ("activation_function", json!("gelu")),
+    ] {
+        let change = |path: &Path| {
+            change_json(&path.join("config.json"), |config| {
+                config[key] = value.clone();
+            });
+        };
+        assert!(!compared(&change), "{key}");
+    }
+    // `attn.c_proj` is square: transposed, it has the same shape.
+    let transpose = |path: &Path| {
+        let path = path.join("model.safetensors");
+        let mut bytes = fs::read(&path).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let tensor = file.tensor("h.0.attn.c_proj.weight").unwrap();
+        let (width, numbers) = (tensor.shape()[0], tensor.data().to_vec());
+        let at = tensor.data().as_ptr() as usize - bytes.as_ptr() as usize;
+        for row in 0..width {
+            for column in 0..width {
+                let [from, to] = [(row, column), (column, row)].map(|(a, b)| 4 * (a * width + b));
+                bytes[at + to..at + to + 4].copy_from_slice(&numbers[from..from + 4]);
+            }
+        }
+        fs::write(path, bytes).unwrap();
+    };
+    assert!(!compared(&transpose));
+}
+
 /// The fourth token of one translation is as likely as another up to rounding: their logits are 3e-6 apart in f64. Which
 /// of them is chosen here does not matter.
 #[test]

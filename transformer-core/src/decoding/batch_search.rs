@@ -67,25 +67,35 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         }
     }
 
-    /// Reads in one pass the tokens that the targets must begin with, up to the length of the shortest beginning.
+    /// Reads in one pass the tokens that the targets must begin with, up to the length of the shortest beginning. The
+    /// last of them is read by the first step.
     fn read_beginnings(
         &mut self,
         on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, DecodeError> {
-        let beginnings = self.targets.iter().map(Targets::beginning);
-        let mut beginnings: Vec<Vec<u32>> = beginnings.collect();
-        let shortest = beginnings.iter().map(Vec::len).min().unwrap_or(0);
-        // The coverage penalty needs the attention of every token; a single token is read as fast by a step.
-        if shortest < 2 || self.options.coverage_penalty > 0.0 {
+        let bos = self.vocabulary.special_tokens.bos;
+        let rows = self.targets.iter().map(|targets| targets.first_tokens(bos));
+        let rows: Vec<(Vec<u32>, usize)> = rows.collect();
+        let shortest = rows.iter().map(|(row, _)| row.len()).min().unwrap_or(0);
+        let begun: Vec<&[u32]> = rows
+            .iter()
+            .map(|(row, start)| &row[*start..shortest])
+            .collect();
+        let log_probs = if self.targets.iter().all(Targets::have_prompt) {
+            let read = rows.iter().map(|(row, _)| &row[..shortest - 1]);
+            if shortest > 1 {
+                let read: Vec<&[u32]> = read.collect();
+                self.model.read_prompts(&read, &mut self.state);
+            }
+            vec![vec![0.0; shortest]; begun.len()]
+        } else if shortest > 2 && self.options.coverage_penalty == 0.0 {
+            self.model.read(&begun, &mut self.state)
+        } else {
+            // The coverage penalty needs the attention of every token; a single token is read as fast by a step.
             return Ok(ControlFlow::Continue(()));
-        }
-        beginnings
-            .iter_mut()
-            .for_each(|beginning| beginning.truncate(shortest));
-        let rows: Vec<&[u32]> = beginnings.iter().map(Vec::as_slice).collect();
-        let log_probs = self.model.read(&rows, &mut self.state);
+        };
         let mut flow = ControlFlow::Continue(());
-        for ((targets, tokens), log_probs) in self.targets.iter_mut().zip(rows).zip(&log_probs) {
+        for ((targets, tokens), log_probs) in self.targets.iter_mut().zip(begun).zip(&log_probs) {
             if has_nan(log_probs) {
                 return Err(targets.not_a_number());
             }

@@ -62,8 +62,8 @@ pub struct Hypothesis {
     pub tokens: Vec<u32>,
     /// Whether it ended in `<eos>` rather than at the length limit.
     pub finished: bool,
-    /// The model's log-probability of the tokens, including `<eos>` if the target ended in it. −∞ if the model excludes
-    /// a token that was forced or is in the prefix.
+    /// The model's log-probability of the tokens, including `<eos>` if the target ended in it; of those after a
+    /// [prompt](Request::prompt). −∞ if the model excludes a token that was forced or is in the prefix.
     pub log_prob: f64,
     /// The score that ranks hypotheses: the log-probability after the length and coverage penalties. Tokens forced by
     /// the options count as certain, as do tokens of a prefix that the model excludes and, with

@@ -107,7 +107,8 @@ pub trait NextToken: Sync {
     /// Models may panic when no source is given; the search gives at least one.
     fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State;
 
-    /// Appends a token to every row, and returns the log-probabilities of the next tokens. The first token is `<bos>`.
+    /// Appends a token to every row, and returns the log-probabilities of the next tokens. The first token is `<bos>`, or
+    /// that of a prompt ([`SpecialTokens::prompt_bos`]).
     ///
     /// # Shapes
     /// - last: one token per row
@@ -141,6 +142,20 @@ pub trait NextToken: Sync {
             }
         }
         found
+    }
+
+    /// Reads the first tokens of all rows at once, right after [`start`](Self::start), and predicts none:
+    /// [`next`](Self::next) appends those that follow.
+    ///
+    /// The default reads token by token; reading a prompt in one pass is faster.
+    ///
+    /// # Shapes
+    /// - prompts: one per row, all of the same length
+    fn read_prompts(&self, prompts: &[&[u32]], state: &mut Self::State) {
+        for position in 0..prompts.first().map_or(0, |prompt| prompt.len()) {
+            let tokens: Vec<u32> = prompts.iter().map(|prompt| prompt[position]).collect();
+            self.next(&tokens, state, AttentionWeights::Discard);
+        }
     }
 
     /// Selects the given sources of the batch, in the given order, with the given rows: indices of the current rows,
@@ -239,6 +254,10 @@ macro_rules! delegate {
 
             fn read(&self, targets: &[&[u32]], state: &mut Self::State) -> Vec<Vec<f32>> {
                 (**self).read(targets, state)
+            }
+
+            fn read_prompts(&self, prompts: &[&[u32]], state: &mut Self::State) {
+                (**self).read_prompts(prompts, state);
             }
 
             fn select(&self, state: &mut Self::State, sources: &[usize], rows: &[usize]) {
@@ -346,6 +365,12 @@ impl<M: NextToken> NextToken for Ensemble<M> {
         let mut of_tokens = log_of_mean(found.collect()).into_iter();
         let of_target = |target: &&[u32]| of_tokens.by_ref().take(target.len()).collect();
         targets.iter().map(of_target).collect()
+    }
+
+    fn read_prompts(&self, prompts: &[&[u32]], states: &mut Self::State) {
+        for (model, state) in self.models.iter().zip(states) {
+            model.read_prompts(prompts, state);
+        }
     }
 
     fn select(&self, states: &mut Self::State, sources: &[usize], rows: &[usize]) {

@@ -24,7 +24,9 @@ impl Request {
         Self::of(Sequence::Exact(source.into()))
     }
 
-    /// A prompt to continue, for a model without sources such as a [`LanguageModel`](crate::LanguageModel).
+    /// A prompt to continue, for a model without sources such as a [`LanguageModel`](crate::LanguageModel). The model
+    /// reads `<bos>` before it, unless its [`SpecialTokens::prompt_bos`] is false. A hypothesis begins with the prompt,
+    /// which is not predicted: it counts neither in the log-probability nor in the score.
     pub fn prompt(prefix: impl Into<Vec<u32>>) -> Self {
         Self::exact([]).with_prefix(prefix)
     }

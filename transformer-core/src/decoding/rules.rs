@@ -10,16 +10,24 @@ pub(super) struct Beginning<'a> {
     forced: Option<u32>,
     /// The prefix, without the forced token.
     rest: &'a [u32],
+    /// Whether they are a prompt, which is read but not predicted.
+    is_prompt: bool,
 }
 
 impl<'a> Beginning<'a> {
-    pub fn new(options: &DecodeOptions, prefix: &'a [u32]) -> Self {
+    /// The beginning of a request with this prefix, which is a prompt if the request has no source.
+    pub fn new(options: &DecodeOptions, prefix: &'a [u32], is_prompt: bool) -> Self {
         let forced = options.forced_first;
         let rest = forced.and_then(|token| prefix.strip_prefix(&[token]));
         Self {
             forced,
             rest: rest.unwrap_or(prefix),
+            is_prompt,
         }
+    }
+
+    pub fn is_prompt(self) -> bool {
+        self.is_prompt
     }
 
     /// Number of tokens.
@@ -67,6 +75,12 @@ impl<'a> Rules<'a> {
         self.beginning
     }
 
+    /// Whether the model reads `<bos>` before the target.
+    pub fn starts_with_bos(&self) -> bool {
+        let Beginning { is_prompt, .. } = self.beginning;
+        !is_prompt || self.special_tokens.prompt_bos || self.beginning.len() == 0
+    }
+
     /// Whether a token of the beginning counts as certain: the options force it, renormalization leaves no other token,
     /// or the model excludes it, so that its log-probability would end the search within the prefix.
     pub fn is_certain(&self, at: usize, log_prob: f32) -> bool {
@@ -84,6 +98,10 @@ impl<'a> Rules<'a> {
         let at = target.len();
         let renormalize = self.options.renormalize;
         if let Some(token) = self.beginning.token(at) {
+            if self.beginning.is_prompt {
+                log_probs[token as usize] = 0.0;
+                return force(token, true, log_probs);
+            }
             let is_certain = self.is_certain(at, log_probs[token as usize]);
             return force(token, is_certain, log_probs);
         }
@@ -123,8 +141,9 @@ impl<'a> Rules<'a> {
         if penalty == 1.0 {
             return Vec::new();
         }
-        // The start token counts as repeated, as in Hugging Face's transformers. It may be `<eos>`.
-        let mut repeated = [target, &[self.special_tokens.bos][..]].concat();
+        // A start token counts as repeated, as in Hugging Face's transformers. It may be `<eos>`.
+        let mut repeated = target.to_vec();
+        repeated.extend(self.starts_with_bos().then_some(self.special_tokens.bos));
         repeated.sort_unstable();
         repeated.dedup();
         let changed = repeated.into_iter().filter_map(|token| {
@@ -228,7 +247,12 @@ mod tests {
             eos: 2,
             ..SpecialTokens::default()
         };
-        Rules::new(options, special_tokens, Beginning::new(options, prefix), 6)
+        Rules::new(
+            options,
+            special_tokens,
+            Beginning::new(options, prefix, false),
+            6,
+        )
     }
 
     #[test]
@@ -340,7 +364,7 @@ mod tests {
             ..DecodeOptions::greedy()
         };
         let beginning = |prefix: &[u32]| -> Vec<u32> {
-            let beginning = Beginning::new(&options, prefix);
+            let beginning = Beginning::new(&options, prefix, false);
             let tokens: Vec<u32> = (0..).map_while(|at| beginning.token(at)).collect();
             assert_eq!(tokens.len(), beginning.len());
             tokens

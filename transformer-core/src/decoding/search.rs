@@ -171,7 +171,8 @@ impl<'a, M: NextToken> Search<'a, M> {
         if let Some(token) = unknown_token(request.prefix(), vocab_size) {
             return Err(RequestProblem::UnknownPrefix { token, vocab_size });
         }
-        let (length, limit) = (self.beginning(request).len(), self.limit(request, source));
+        let length = self.beginning(request, source).len();
+        let limit = self.limit(request, source);
         match self.model.max_target_len() {
             Some(max_len) if length > max_len => {
                 Err(RequestProblem::PrefixOverPositions { length, max_len })
@@ -186,7 +187,7 @@ impl<'a, M: NextToken> Search<'a, M> {
         let wanted = match self.options.max_length {
             MaxLength::Tokens(tokens) => tokens,
             MaxLength::SourcePlus(more) => match source {
-                [] => self.beginning(request).len().saturating_add(more),
+                [] => self.beginning(request, source).len().saturating_add(more),
                 source => source.len().saturating_add(more),
             },
         };
@@ -194,8 +195,8 @@ impl<'a, M: NextToken> Search<'a, M> {
     }
 
     /// The tokens that the target of a request must begin with.
-    fn beginning<'s>(&self, request: &'s Request) -> Beginning<'s> {
-        Beginning::new(&self.options, request.prefix())
+    fn beginning<'s>(&self, request: &'s Request, source: &[u32]) -> Beginning<'s> {
+        Beginning::new(&self.options, request.prefix(), source.is_empty())
     }
 
     fn targets<'s>(&'s self, index: usize, request: &'s Request, source: &[u32]) -> Targets<'s> {
@@ -206,7 +207,7 @@ impl<'a, M: NextToken> Search<'a, M> {
         };
         let special_tokens = self.model.vocabulary().special_tokens;
         let limit = self.limit(request, source);
-        let beginning = self.beginning(request);
+        let beginning = self.beginning(request, source);
         Targets::new(index, limit, &self.options, special_tokens, beginning, seed)
     }
 

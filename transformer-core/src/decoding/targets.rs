@@ -71,10 +71,19 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// The tokens that every target must begin with, up to an `<eos>`, which ends a target.
-    pub fn beginning(&self) -> Vec<u32> {
-        let tokens = self.rules.beginning().tokens();
-        tokens.take_while(|&token| token != self.eos).collect()
+    /// Whether the targets begin with a prompt, which is read but not predicted.
+    pub fn have_prompt(&self) -> bool {
+        self.rules.beginning().is_prompt()
+    }
+
+    /// The tokens that the model reads before it is free to choose one, `bos` perhaps, and then those that every target
+    /// must begin with: a prompt, or others up to an `<eos>`, which ends a target. And how many of them are `bos`.
+    pub fn first_tokens(&self, bos: u32) -> (Vec<u32>, usize) {
+        let start = self.rules.starts_with_bos().then_some(bos);
+        let beginning = self.rules.beginning().tokens();
+        let beginning = beginning.take_while(|&token| self.have_prompt() || token != self.eos);
+        let tokens = start.into_iter().chain(beginning).collect();
+        (tokens, usize::from(start.is_some()))
     }
 
     /// Extends the empty target at once by tokens that it must begin with, which have these log-probabilities.
@@ -168,7 +177,7 @@ impl<'a> Targets<'a> {
         let mut continued = Vec::with_capacity(size);
         for (rank, candidate) in candidates.into_iter().enumerate() {
             let parent = candidate.parent;
-            if candidate.token != self.eos {
+            if !self.ends(parent, candidate.token) {
                 if continued.len() < size {
                     let live = self.live[parent].continued(parent, candidate.token, &rows[parent]);
                     continued.push(live);
@@ -193,7 +202,7 @@ impl<'a> Targets<'a> {
                 false => sampling.draw(rows[parent].log_probs, random),
             };
             match token {
-                Some(token) if token != self.eos => {
+                Some(token) if !self.ends(parent, token) => {
                     continued.push(live.continued(parent, token, &rows[parent]));
                     continue;
                 }
@@ -204,6 +213,11 @@ impl<'a> Targets<'a> {
             continued.push(Live::dead());
         }
         continued
+    }
+
+    /// Whether a token ends a target: an `<eos>` that is not part of a prompt.
+    fn ends(&self, parent: usize, token: u32) -> bool {
+        token == self.eos && self.live[parent].tokens.len() >= self.prompt_len()
     }
 
     /// Ends a target with `<eos>`.
@@ -242,7 +256,21 @@ impl<'a> Targets<'a> {
             .filter(|&&sum| sum > 0.0)
             .map(|&sum| f64::from(sum).min(1.0).ln())
             .sum();
-        rank / self.options.length_penalty.of(len) + self.options.coverage_penalty * covered
+        rank / self.divisor(len) + self.options.coverage_penalty * covered
+    }
+
+    /// The divisor of the score of a target of `len` tokens, those of a prompt included, which do not count.
+    fn divisor(&self, len: usize) -> f64 {
+        let predicted = len.saturating_sub(self.prompt_len());
+        self.options.length_penalty.of(predicted)
+    }
+
+    /// Number of tokens of the prompt.
+    fn prompt_len(&self) -> usize {
+        match self.rules.beginning() {
+            prompt if prompt.is_prompt() => prompt.len(),
+            _ => 0,
+        }
     }
 
     /// Whether the search has ended.
@@ -257,7 +285,7 @@ impl<'a> Targets<'a> {
         let Strategy::Beam { size } = self.options.strategy else {
             return false;
         };
-        let divisor = |len: usize| self.options.length_penalty.of(len.saturating_add(1));
+        let divisor = |len: usize| self.divisor(len.saturating_add(1));
         let len = self.live.iter().map(|live| live.tokens.len()).max();
         let (next, longest) = (divisor(len.unwrap_or(0)), divisor(self.limit));
         // Without penalties, the search ends when no unfinished target can exceed the best found. With penalties that

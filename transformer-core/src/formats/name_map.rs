@@ -573,7 +573,9 @@ impl Builder {
     /// Adds the parameters outside the layers, some of which may be tied.
     fn add_tied(&mut self, config: &TransformerConfig, lines: &[Line]) {
         self.add("", "", lines, &config.parameters(0));
-        let target = if config.tying.ties_source_target() {
+        let target = if config.is_language_model() {
+            "embedding.weight"
+        } else if config.tying.ties_source_target() {
             self.add_names("src_embedding.weight", "tgt_embedding.weight", lines);
             "src_embedding.weight"
         } else {

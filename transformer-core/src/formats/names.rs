@@ -30,8 +30,10 @@ pub const SOURCE_PIECES_FILE: &str = "source.spm";
 pub const TARGET_PIECES_FILE: &str = "target.spm";
 /// The SentencePiece model of source and target in an M2M100 model.
 pub const SHARED_PIECES_FILE: &str = "sentencepiece.bpe.model";
-/// The vocabulary of a Marian or M2M100 model: tokens and their ids.
+/// The vocabulary of a Marian or M2M100 model, or of a byte-level BPE: tokens and their ids.
 pub const VOCABULARY_FILE: &str = "vocab.json";
+/// The merges of a byte-level BPE, beside its vocabulary.
+pub const MERGES_FILE: &str = "merges.txt";
 /// The target vocabulary, if it differs from the source's.
 pub const TARGET_VOCABULARY_FILE: &str = "target_vocab.json";
 /// The SentencePiece model of source and target in a T5 model.
@@ -47,7 +49,7 @@ pub const SPECIAL_TOKENS_FILE: &str = "special_tokens_map.json";
 pub(crate) const BYTES_CLASS: &str = "ByT5Tokenizer";
 
 /// All files that a model's tokenizers may have.
-pub const TOKENIZER_FILES: [&str; 12] = [
+pub const TOKENIZER_FILES: [&str; 13] = [
     TOKENIZER_FILE,
     SOURCE_TOKENIZER_FILE,
     TARGET_TOKENIZER_FILE,
@@ -56,6 +58,7 @@ pub const TOKENIZER_FILES: [&str; 12] = [
     SHARED_PIECES_FILE,
     PIECES_FILE,
     VOCABULARY_FILE,
+    MERGES_FILE,
     TARGET_VOCABULARY_FILE,
     TOKENIZER_SETTINGS_FILE,
     ADDED_TOKENS_FILE,
@@ -70,6 +73,7 @@ pub(crate) fn has_tokenizers(directory: &Path) -> bool {
         || has(&[SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE])
         || has(&[SOURCE_PIECES_FILE, TARGET_PIECES_FILE, VOCABULARY_FILE])
         || has(&[SHARED_PIECES_FILE, VOCABULARY_FILE])
+        || has(&[MERGES_FILE, VOCABULARY_FILE])
         || ctranslate2::is_in(directory)
         || marian::is_in(directory)
         || has(&[PIECES_FILE])

@@ -13,7 +13,7 @@ use crate::formats::files::replace_file_with;
 use crate::formats::format::Files;
 #[cfg(feature = "text")]
 use crate::formats::hugging_face::config::start_token;
-use crate::formats::hugging_face::config::{ModelType, token_of_all};
+use crate::formats::hugging_face::config::{Family, ModelType, token_of_all};
 use crate::formats::hugging_face::derived::in_force;
 use crate::formats::hugging_face::keys::Keys;
 use crate::formats::names::GENERATION_FILE;
@@ -98,7 +98,12 @@ pub(crate) fn options_of(files: &Files) -> Result<Option<(PathBuf, DecodeOptions
         Some(model) => Some(token_of_all(ModelType::of(model)?, model, "eos_token_id")?),
         None => keys.token("eos_token_id")?,
     };
-    let options = options(&keys, eos)?;
+    let start = match (&model, files.config()) {
+        (Some(model), _) => Start::of(ModelType::of(model)?.family() != Family::Gpt2),
+        (None, Some(_)) => Start::of(Keys::of_config(files)?.flag_or("prompt_bos", true)?),
+        (None, None) => Start::Token,
+    };
+    let options = options(&keys, eos, start)?;
     Ok(Some((keys.path().to_owned(), options)))
 }
 
@@ -108,7 +113,7 @@ pub(crate) fn start_token_of(files: &Files) -> Result<Option<u32>, ModelError> {
     let generation = files.generation()?;
     if let Some(model) = model_keys(files)? {
         let keys = in_force(Some(&model), generation)?;
-        return start_token(&model, keys.as_ref()).map(Some);
+        return start_token(ModelType::of(&model)?, &model, keys.as_ref()).map(Some);
     }
     if let Some(keys) = generation
         && let Some(token) = keys.token("decoder_start_token_id")?
@@ -130,8 +135,42 @@ fn model_keys(files: &Files) -> Result<Option<Keys>, ModelError> {
     Ok(Some(keys).filter(|keys| keys.value("model_type").is_some()))
 }
 
+/// What comes before the first token that a model predicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// `<bos>`, which Hugging Face's lengths count.
+    Token,
+    /// A prompt without `<bos>`, as in GPT-2, which is part of the target.
+    Prompt,
+}
+
+impl Start {
+    fn of(prompt_bos: bool) -> Self {
+        match prompt_bos {
+            true => Self::Token,
+            false => Self::Prompt,
+        }
+    }
+
+    /// Number of tokens that Hugging Face's lengths count and ours do not.
+    fn counted(self) -> usize {
+        match self {
+            Self::Token => 1,
+            Self::Prompt => 0,
+        }
+    }
+
+    /// A maximum of new tokens.
+    fn new_tokens(self, tokens: usize) -> MaxLength {
+        match self {
+            Self::Token => MaxLength::Tokens(tokens),
+            Self::Prompt => MaxLength::SourcePlus(tokens),
+        }
+    }
+}
+
 /// The options of a file. `eos` is the model's end token, if known.
-fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
+fn options(keys: &Keys, eos: Option<u32>, start: Start) -> Result<DecodeOptions, ModelError> {
     for (key, without_effect) in OTHER_SEARCHES {
         if keys.number(key)?.unwrap_or(without_effect) != without_effect {
             return Err(keys.refusal(key, "which is not supported"));
@@ -149,6 +188,11 @@ fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
         keys.token("forced_bos_token_id")?,
         is_last_forced(keys, eos)?,
     );
+    for key in ["forced_bos_token_id", "min_new_tokens"] {
+        if start == Start::Prompt && keys.value(key).is_some_and(|value| *value != 0) {
+            return Err(keys.refusal(key, "which is not supported for a language model"));
+        }
+    }
     let exponent = keys.number("length_penalty")?.unwrap_or(1.0);
     let options = DecodeOptions {
         strategy: strategy(keys)?,
@@ -156,8 +200,8 @@ fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
             true => LengthPenalty::None,
             false => LengthPenalty::Power(exponent),
         },
-        max_length: max_length(keys)?,
-        min_length: min_length(keys)?,
+        max_length: max_length(keys, start)?,
+        min_length: min_length(keys, start)?,
         early_stopping: keys.flag("early_stopping")?.unwrap_or(false),
         banned_tokens: banned_tokens(keys, eos, forced_first, forced_last)?,
         forced_first,
@@ -219,24 +263,27 @@ fn repetition_penalty(keys: &Keys) -> Result<f64, ModelError> {
 }
 
 /// Hugging Face's lengths count the start token, except lengths of "new" tokens.
-fn max_length(keys: &Keys) -> Result<MaxLength, ModelError> {
+fn max_length(keys: &Keys, start: Start) -> Result<MaxLength, ModelError> {
     let (new, all) = (keys.size("max_new_tokens")?, keys.size("max_length")?);
     match (new, all) {
         (Some(0), _) => Err(keys.refusal("max_new_tokens", "but must be at least 1")),
-        (Some(new), _) => Ok(MaxLength::Tokens(new)),
+        (Some(new), _) => Ok(start.new_tokens(new)),
         (None, Some(0 | 1)) => Err(keys.refusal(
             "max_length",
             "but must be at least 2, including the start token",
         )),
-        (None, Some(MAX_LENGTH)) => Ok(MaxLength::Tokens(MAX_LENGTH)),
-        (None, Some(all)) => Ok(MaxLength::Tokens(all - 1)),
+        (None, Some(MAX_LENGTH)) => Ok(start.new_tokens(MAX_LENGTH)),
+        (None, Some(all)) => Ok(MaxLength::Tokens(all - start.counted())),
         (None, None) => Ok(MaxLength::default()),
     }
 }
 
-fn min_length(keys: &Keys) -> Result<usize, ModelError> {
+fn min_length(keys: &Keys, start: Start) -> Result<usize, ModelError> {
     let (new, all) = (keys.size("min_new_tokens")?, keys.size("min_length")?);
-    Ok(new.unwrap_or(all.unwrap_or(0).saturating_sub(1)))
+    Ok(match (start, new) {
+        (Start::Token, Some(new)) => new,
+        _ => all.unwrap_or(0).saturating_sub(start.counted()),
+    })
 }
 
 /// The tokens of both keys. A bad word that is `<eos>` alone is ignored, as in Hugging Face.
@@ -281,14 +328,19 @@ pub(crate) fn to_keys(
     options: Option<&DecodeOptions>,
     config: &TransformerConfig,
 ) -> Result<Keys, ModelError> {
+    let start = match config.is_language_model() {
+        true => "bos_token_id",
+        false => "decoder_start_token_id",
+    };
     let mut keys = vec![
-        ("decoder_start_token_id", json!(config.bos_id)),
+        (start, json!(config.bos_id)),
         ("eos_token_id", json!(config.eos_id)),
         ("pad_token_id", json!(config.pad_id)),
     ];
     let mut banned_tokens = config.excluded_tokens.clone();
     if let Some(options) = options {
-        keys.extend(option_keys(path, options)?);
+        let start = Start::of(config.prompt_bos || !config.is_language_model());
+        keys.extend(option_keys(path, options, start)?);
         if options.forced_last {
             keys.push(("forced_eos_token_id", json!(config.eos_id)));
         }
@@ -320,6 +372,7 @@ pub(crate) fn to_keys(
 fn option_keys(
     path: &Path,
     options: &DecodeOptions,
+    start: Start,
 ) -> Result<Vec<(&'static str, Value)>, ModelError> {
     let refuse = |key: &str, value: String| Err(no_key(path, key, value));
     let mut keys = Vec::new();
@@ -346,11 +399,18 @@ fn option_keys(
     match options.max_length {
         MaxLength::Tokens(0) => return refuse("max_length", "0".to_owned()),
         // The value 20 of `max_length` means 20 new tokens.
-        MaxLength::Tokens(most) if most + 1 == MAX_LENGTH => {
-            keys.push(("max_new_tokens", json!(most)));
+        MaxLength::Tokens(most) if most + start.counted() == MAX_LENGTH => match start {
+            Start::Token => keys.push(("max_new_tokens", json!(most))),
+            Start::Prompt => return refuse("max_length", most.to_string()),
+        },
+        MaxLength::Tokens(most) => {
+            let all = most.saturating_add(start.counted());
+            keys.push(("max_length", json!(all)));
         }
-        MaxLength::Tokens(most) => keys.push(("max_length", json!(most.saturating_add(1)))),
         default if default == MaxLength::default() => {}
+        MaxLength::SourcePlus(more) if more > 0 && start == Start::Prompt => {
+            keys.push(("max_new_tokens", json!(more)));
+        }
         MaxLength::SourcePlus(more) => {
             return refuse("max_length", format!("the source's length + {more}"));
         }
@@ -362,7 +422,8 @@ fn option_keys(
         return refuse("coverage_penalty", options.coverage_penalty.to_string());
     }
     if options.min_length > 0 {
-        keys.push(("min_length", json!(options.min_length.saturating_add(1))));
+        let all = options.min_length.saturating_add(start.counted());
+        keys.push(("min_length", json!(all)));
     }
     if let Some(token) = options.forced_first {
         keys.push(("forced_bos_token_id", json!(token)));

@@ -116,7 +116,8 @@ pub struct TransformerConfig {
     pub attention_dropout: f64,
     /// Dropout inside the feed-forward network (default: 0).
     pub activation_dropout: f64,
-    /// Padding, which is never attended to (default: 0).
+    /// Padding, which is never attended to (default: 0). In a language model it may equal `eos_id`: then no token is
+    /// padding ([`SpecialTokens::padding`]).
     pub pad_id: u32,
     /// The decoder's first input (default: 1). It may equal `pad_id` or `eos_id`: the first token of a target is
     /// attended to in any case.
@@ -129,6 +130,10 @@ pub struct TransformerConfig {
     /// Whether `eos_id` ends sources, too (default: yes).
     #[serde(skip_serializing_if = "bool::clone")]
     pub source_eos: bool,
+    /// Whether a language model reads `bos_id` before a prompt (default: yes). If not, the first token of a prompt is
+    /// read in its place, and only an empty prompt is `bos_id`.
+    #[serde(skip_serializing_if = "bool::clone")]
+    pub prompt_bos: bool,
     /// Target tokens that decoding excludes before the softmax, so that their probability is 0.
     /// [`Transformer::forward`](crate::Transformer::forward) and the training loss include them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -180,6 +185,7 @@ impl Default for TransformerConfig {
             eos_id: tokens.eos,
             source_bos: tokens.source_bos,
             source_eos: tokens.source_eos,
+            prompt_bos: tokens.prompt_bos,
             excluded_tokens: Vec::new(),
         }
     }
@@ -311,6 +317,7 @@ impl TransformerConfig {
             eos: self.eos_id,
             source_bos: self.source_bos,
             source_eos: self.source_eos,
+            prompt_bos: self.prompt_bos,
         }
     }
 

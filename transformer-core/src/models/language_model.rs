@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor};
 
 use crate::decoding::RequestProblem;
 use crate::decoding::{
-    Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without,
+    Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without, padded,
 };
 use crate::models::config::TransformerConfig;
 use crate::nn::block::Context;
@@ -235,6 +235,11 @@ impl<B: Backend> NextToken for LanguageModel<B> {
             },
             |rows| log_probs_without(self.generate(rows), &self.config.excluded_tokens),
         )
+    }
+
+    fn read_prompts(&self, prompts: &[&[u32]], cache: &mut Cache<B, LayerState<B>>) {
+        let tokens = padded(prompts, self.config.pad_id, &self.device());
+        self.decode_next(tokens, cache, AttentionWeights::Discard);
     }
 
     fn select(&self, cache: &mut Cache<B, LayerState<B>>, sources: &[usize], rows: &[usize]) {

@@ -72,7 +72,9 @@ impl TransformerConfig {
         let vocab_size = self.src_vocab_size.min(self.tgt_vocab_size);
         let source_bos = self.source_bos.map(|id| ("", "source_bos", id));
         for (_, key, id) in self.special_tokens().named().into_iter().chain(source_bos) {
-            if id as usize >= vocab_size {
+            // A padding token that is `eos_id` may be in no file.
+            let is_eos = key == "pad_id" && id == self.eos_id;
+            if id as usize >= vocab_size && !is_eos {
                 return Err(ConfigError::SpecialToken {
                     key,
                     id,
@@ -80,7 +82,7 @@ impl TransformerConfig {
                 });
             }
         }
-        if self.pad_id == self.eos_id {
+        if self.pad_id == self.eos_id && !self.is_language_model() {
             return Err(ConfigError::SameSpecialToken {
                 first: "pad_id",
                 second: "eos_id",

@@ -5,7 +5,7 @@ use burn::tensor::{Bool, Int, Tensor};
 use transformer_kernels::{Heads, split_heads};
 
 use crate::nn::block::BlockState;
-use crate::nn::mask::{padding_positions, with_start};
+use crate::nn::mask::{causal_mask, with_start};
 use crate::nn::stack::Memory;
 use crate::special_tokens::SpecialTokens;
 use transformer_kernels::Mask;
@@ -167,7 +167,7 @@ impl<B: Backend, S> Cache<B, S> {
             Some(tokens) => Tensor::cat(vec![tokens, next], 1),
         };
         self.tokens = Some(tokens.clone());
-        Mask::causal_padding(new_len, padding_positions(tokens, special_tokens.pad))
+        causal_mask(tokens, new_len, special_tokens)
     }
 
     /// The mask of the sources' padding; `None` without a memory.

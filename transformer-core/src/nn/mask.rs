@@ -19,18 +19,34 @@ pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> 
 }
 
 /// The mask of the decoder's self-attention over a whole target (§3.2.3): no position attends to later positions or to
-/// `<pad>`, except where `<pad>` is also `<bos>` and begins the target.
+/// [`<pad>`](SpecialTokens::padding), except where `<pad>` is also `<bos>` and begins the target.
 ///
 /// # Shapes
 /// - tokens: `[batch, len]`
-/// - output: `[batch, 1, len, len]`
+/// - output: `[batch or 1, 1, len, len]`
 pub fn target_mask<B: Backend>(
     tokens: Tensor<B, 2, Int>,
     special_tokens: SpecialTokens,
 ) -> Mask<B> {
     let [_, len] = tokens.dims();
     let tokens = with_start(tokens, special_tokens);
-    Mask::causal_padding(len, padding_positions(tokens, special_tokens.pad))
+    causal_mask(tokens, len, special_tokens)
+}
+
+/// The mask of the last `query_len` positions of tokens: it hides later positions and padding.
+///
+/// # Shapes
+/// - tokens: `[batch, len]`
+/// - output: `[batch or 1, 1, query_len, len]`
+pub(crate) fn causal_mask<B: Backend>(
+    tokens: Tensor<B, 2, Int>,
+    query_len: usize,
+    special_tokens: SpecialTokens,
+) -> Mask<B> {
+    match special_tokens.padding() {
+        Some(pad) => Mask::causal_padding(query_len, padding_positions(tokens, pad)),
+        None => Mask::causal(query_len, tokens.dims()[1], &tokens.device()),
+    }
 }
 
 /// Replaces the first token if `<bos>` is also `<pad>`, so that it is not masked as padding.

@@ -60,6 +60,7 @@ use transformer_kernels::AttentionWeights;
 
 use self::model::Model;
 pub use self::state::PackedState;
+use self::state::ReadingTask;
 use self::weights::ModuleWeights;
 use self::workspace::Workspace;
 use crate::decoding::RequestProblem;
@@ -147,6 +148,26 @@ impl PackedModel {
         self.precision
     }
 
+    /// Reads one row of tokens per source, right after the start: divides the rows into tasks for `read`.
+    fn read_at_once<T: Send>(
+        &self,
+        rows: &[&[u32]],
+        state: &mut PackedState,
+        read: impl Fn(ReadingTask<'_, '_>, Threads) -> T + Send + Sync,
+    ) -> Vec<T> {
+        assert_eq!(
+            (rows.len(), state.len),
+            (state.sources.len(), 0),
+            "one target per source, before any other token"
+        );
+        let lengths: Vec<usize> = rows.iter().map(|row| row.len()).collect();
+        let tokens: usize = lengths.iter().sum();
+        let threads = self.threads(tokens, self.model.target_weights, state.threads);
+        let tasks = tasks::deal(&lengths, threads);
+        state.len = lengths.iter().copied().max().unwrap_or(0);
+        tasks::run(state.readings(tasks, rows), threads, read)
+    }
+
     /// The threads for a step that multiplies `rows` rows by `weights` weights.
     fn threads(&self, rows: usize, weights: usize, threads: Threads) -> Threads {
         tasks::threads(rows, weights, self.precision, threads)
@@ -221,25 +242,22 @@ impl NextToken for PackedModel {
     }
 
     fn read(&self, targets: &[&[u32]], state: &mut PackedState) -> Vec<Vec<f32>> {
-        assert_eq!(
-            (targets.len(), state.len),
-            (state.sources.len(), 0),
-            "one target per source, before any other token"
-        );
-        let lengths: Vec<usize> = targets.iter().map(|target| target.len()).collect();
-        let tokens: usize = lengths.iter().sum();
-        let threads = self.threads(tokens, self.model.target_weights, state.threads);
-        let tasks = tasks::deal(&lengths, threads);
-        let readings = state.readings(tasks, targets);
-        let found = tasks::run(readings, threads, |reading, threads| {
+        let found = self.read_at_once(targets, state, |reading, threads| {
             let (sources, tips, targets, workspace) = reading;
             self.model
                 .read_targets(sources, tips, targets, workspace, threads)
         });
-        state.len = lengths.iter().copied().max().unwrap_or(0);
         let mut of_tokens = found.concat().into_iter();
-        let of_target = |len: usize| of_tokens.by_ref().take(len).collect();
-        lengths.into_iter().map(of_target).collect()
+        let of_target = |target: &&[u32]| of_tokens.by_ref().take(target.len()).collect();
+        targets.iter().map(of_target).collect()
+    }
+
+    fn read_prompts(&self, prompts: &[&[u32]], state: &mut PackedState) {
+        self.read_at_once(prompts, state, |reading, threads| {
+            let (sources, tips, prompts, workspace) = reading;
+            self.model
+                .read_tokens(sources, tips, prompts, workspace, threads);
+        });
     }
 
     fn select(&self, state: &mut PackedState, sources: &[usize], rows: &[usize]) {

@@ -148,6 +148,32 @@ impl Model {
             .forward(x, step.log_probs, &mut buffers.products);
     }
 
+    /// Reads the first tokens of one target per source. The workspace then has the decoder's output at each token.
+    pub fn read_tokens(
+        &self,
+        sources: &mut [Source],
+        tips: &mut [Option<u32>],
+        read: &[impl AsRef<[u32]>],
+        workspace: &mut Workspace,
+        threads: Threads,
+    ) {
+        let Workspace {
+            x,
+            queries,
+            buffers,
+        } = workspace;
+        buffers.products.threads = threads;
+        self.append_all(sources, tips, read, queries);
+        self.tgt_embedding.forward(with_positions(read), x);
+        let reading = Reading {
+            queries,
+            sources,
+            attention: &mut [],
+            src_len: 0,
+        };
+        self.decoder.next(x, reading, buffers);
+    }
+
     /// Reads one whole target per source, except for its last token, and returns the log-probabilities of all tokens,
     /// target after target.
     pub fn read_targets(
@@ -158,26 +184,13 @@ impl Model {
         workspace: &mut Workspace,
         threads: Threads,
     ) -> Vec<f32> {
-        let Workspace {
-            x,
-            queries,
-            buffers,
-        } = workspace;
-        buffers.products.threads = threads;
         let read = targets.iter();
         let read: Vec<_> = read
             .map(|target| read_before(self.config.bos_id, target))
             .collect();
-        self.append_all(sources, tips, &read, queries);
-        self.tgt_embedding.forward(with_positions(&read), x);
-        let reading = Reading {
-            queries,
-            sources,
-            attention: &mut [],
-            src_len: 0,
-        };
-        self.decoder.next(x, reading, buffers);
+        self.read_tokens(sources, tips, &read, workspace, threads);
 
+        let Workspace { x, buffers, .. } = workspace;
         let (d_model, vocab_size) = (self.config.d_model, self.config.tgt_vocab_size);
         let labels = targets.concat();
         let mut found = Vec::with_capacity(labels.len());
@@ -197,12 +210,12 @@ impl Model {
         &self,
         sources: &mut [Source],
         tips: &mut [Option<u32>],
-        targets: &[Vec<u32>],
+        targets: &[impl AsRef<[u32]>],
         queries: &mut Queries,
     ) {
         queries.clear();
         for (source, (target, tip)) in targets.iter().zip(tips).enumerate() {
-            for (position, &token) in target.iter().enumerate() {
+            for (position, &token) in target.as_ref().iter().enumerate() {
                 let kind = self.kind(token, position);
                 queries.append(sources, source, tip, position, kind);
             }
@@ -211,9 +224,9 @@ impl Model {
 
     /// Whether a target token is padding: `<pad>` is, unless it is also `<bos>` and comes first.
     fn kind(&self, token: u32, position: usize) -> TokenKind {
-        let TransformerConfig { pad_id, bos_id, .. } = self.config;
-        let is_start = position == 0 && bos_id == pad_id;
-        match token == pad_id && !is_start {
+        let tokens = self.config.special_tokens();
+        let is_start = position == 0 && tokens.bos == tokens.pad;
+        match Some(token) == tokens.padding() && !is_start {
             true => TokenKind::Padding,
             false => TokenKind::Attended,
         }

@@ -88,17 +88,11 @@ impl PackedState {
     }
 
     /// The sources and targets of each task, with its buffers.
-    #[expect(clippy::type_complexity, reason = "the parts of one call")]
     pub(crate) fn readings<'a, 't>(
         &'a mut self,
         tasks: Vec<Range<usize>>,
         targets: &'t [&'t [u32]],
-    ) -> Vec<(
-        &'a mut [Source],
-        &'a mut [Option<u32>],
-        &'t [&'t [u32]],
-        &'a mut Workspace,
-    )> {
+    ) -> Vec<ReadingTask<'a, 't>> {
         let needed = self.workspaces.len().max(tasks.len());
         self.workspaces.resize_with(needed, Workspace::default);
         let (mut sources, mut tips) = (&mut self.sources[..], &mut self.tips[..]);
@@ -156,6 +150,14 @@ impl PackedState {
         self.sources = moved.flatten().collect();
     }
 }
+
+/// The sources of a task, the tips of their targets, the tokens to read, and its buffers.
+pub(crate) type ReadingTask<'a, 't> = (
+    &'a mut [Source],
+    &'a mut [Option<u32>],
+    &'t [&'t [u32]],
+    &'a mut Workspace,
+);
 
 /// A source as the decoder attends to it.
 #[derive(Debug)]

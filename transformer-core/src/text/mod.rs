@@ -2,6 +2,7 @@
 
 mod added_tokens;
 mod alignment;
+mod byte_level;
 mod clean_up;
 mod converted;
 mod error;
@@ -11,6 +12,7 @@ mod marian;
 mod sentence_piece;
 mod settings;
 mod t5;
+mod text_generator;
 mod text_length;
 mod token_files;
 mod tokenizer;
@@ -21,6 +23,7 @@ mod vocabulary;
 
 pub use alignment::Alignment;
 pub use error::TextError;
+pub use text_generator::{GeneratedText, TextGenerator};
 pub use tokenizer::Tokenizer;
 pub use tokenizer_json::entries::MAX_TOKENS;
 pub use tokenizers::Tokenizers;

@@ -8,14 +8,17 @@ use serde_json::{Map, Value};
 
 use crate::formats::files;
 use crate::formats::names::{
-    BYTES_CLASS, PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
-    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
-    class_of_tokenizer,
+    BYTES_CLASS, MERGES_FILE, PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE,
+    TARGET_PIECES_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE, class_of_tokenizer,
 };
 use crate::text::added_tokens::AddedTokens;
 use crate::text::error::TextError;
 use crate::text::token_files::{TokenFiles, refused};
 use crate::text::tokenizer_json::entries::MAX_TOKENS;
+
+/// GPT-2's class, of which `merges.txt` is a file.
+pub const GPT2_CLASS: &str = "GPT2Tokenizer";
 
 /// The place of the language token in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,7 @@ struct Keys {
     legacy: Option<bool>,
     extra_ids: Option<usize>,
     add_prefix_space: Option<bool>,
+    add_bos_token: Option<bool>,
     clean_up_tokenization_spaces: Option<bool>,
     split_special_tokens: Option<bool>,
     separate_vocabs: Option<bool>,
@@ -75,6 +79,7 @@ impl Keys {
             legacy: choice("legacy")?,
             extra_ids: extra_ids(value("extra_ids"))?,
             add_prefix_space: choice("add_prefix_space")?,
+            add_bos_token: choice("add_bos_token")?,
             clean_up_tokenization_spaces: choice("clean_up_tokenization_spaces")?,
             split_special_tokens: choice("split_special_tokens")?,
             separate_vocabs: choice("separate_vocabs")?,
@@ -104,9 +109,10 @@ fn extra_ids(value: Option<&Value>) -> Result<Option<usize>, String> {
 }
 
 /// The keys that may have the path of a file, and the file in the directory that is read whatever they have.
-const PATHS: [(&str, &[&str]); 7] = [
+const PATHS: [(&str, &[&str]); 8] = [
     ("tokenizer_file", &[TOKENIZER_FILE]),
-    // M2M100's and BART's; NLLB's and mBART's; T5's.
+    ("merges_file", &[MERGES_FILE]),
+    // M2M100's, BART's and GPT-2's; NLLB's and mBART's; T5's.
     (
         "vocab_file",
         &[VOCABULARY_FILE, SHARED_PIECES_FILE, PIECES_FILE],
@@ -175,8 +181,9 @@ impl TokenizerSettings {
             loaded.begin();
             loaded.set("tokenizer_class", BYTES_CLASS);
         }
-        // BART's class adds no space unless the key is present, whatever the tokenizer's file says.
-        if loaded.class() == Some("BartTokenizer") && !settings.contains_key("add_prefix_space") {
+        // These classes add no space unless the key is present, whatever the tokenizer's file says.
+        let adds_none = matches!(loaded.class(), Some("BartTokenizer" | GPT2_CLASS));
+        if adds_none && !settings.contains_key("add_prefix_space") {
             loaded.keys.add_prefix_space = Some(false);
         }
         Ok(loaded)
@@ -220,6 +227,21 @@ impl TokenizerSettings {
                 let problem = refused("sp_model_kwargs", value, "empty");
                 Err(TextError::file(path)(problem))
             }
+        }
+    }
+
+    /// Checks the settings of GPT-2's class for `merges.txt`.
+    ///
+    /// # Errors
+    /// When the class puts `<bos>` before a text.
+    pub fn check_merges(&self, directory: &Path) -> Result<(), TextError> {
+        match self.keys.add_bos_token {
+            Some(true) => {
+                let path = directory.join(TOKENIZER_SETTINGS_FILE);
+                let problem = refused("add_bos_token", &true.into(), "false");
+                Err(TextError::file(path)(problem))
+            }
+            _ => Ok(()),
         }
     }
 

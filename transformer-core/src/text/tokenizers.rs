@@ -9,17 +9,19 @@ use crate::formats::converted;
 use crate::formats::files::replace_file_with;
 use crate::formats::format::Files;
 use crate::formats::names::{
-    PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
-    TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
-    VOCABULARY_FILE, has_tokenizers,
+    MERGES_FILE, PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE,
+    TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE,
+    TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE, has_tokenizers,
 };
 use crate::formats::options::start_token_of;
+use crate::formats::own::config::type_of_hugging_face;
 use crate::special_tokens::SpecialTokens;
+use crate::text::byte_level;
 use crate::text::error::TextError;
 use crate::text::languages::language;
 use crate::text::m2m100::{self, M2m100};
 use crate::text::marian::{Marian, begins_with_language};
-use crate::text::settings::TokenizerSettings;
+use crate::text::settings::{GPT2_CLASS, TokenizerSettings};
 use crate::text::t5::T5;
 use crate::text::tokenizer::{Tokenizer, check_special};
 use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
@@ -32,6 +34,7 @@ use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 /// | one for each | `source_tokenizer.json`, `target_tokenizer.json` |
 /// | Marian's | `source.spm`, `target.spm`, `vocab.json`; `target_vocab.json` if the target has its own vocabulary |
 /// | M2M100's | `sentencepiece.bpe.model`, `vocab.json` |
+/// | GPT-2's | `vocab.json`, `merges.txt`, if there is no `tokenizer.json` |
 /// | T5's | `spiece.model`, if there is no `tokenizer.json` |
 /// | ByT5's | `tokenizer_config.json`, whose `tokenizer_class` is `ByT5Tokenizer` |
 ///
@@ -360,6 +363,10 @@ impl Tokenizers {
                 load_m2m100(directory, &mut settings)?
             } else if settings.has_bytes() || !has(TOKENIZER_FILE) && has(PIECES_FILE) {
                 load_t5(directory, &mut settings)?
+            } else if !has(TOKENIZER_FILE) && has(MERGES_FILE) && is_gpt2(files, &settings) {
+                settings.check_merges(directory)?;
+                let added = settings.tokens().added_tokens(&byte_level::ROLES, false)?;
+                byte_level::load(directory, &added)?.into()
             } else {
                 let added = settings.tokens().added_tokens(&[], false)?;
                 Tokenizer::from_file_with(&directory.join(TOKENIZER_FILE), &added)?
@@ -596,6 +603,18 @@ fn load_m2m100(directory: &Path, settings: &mut TokenizerSettings) -> Result<Tok
     let [pieces, vocabulary] =
         [SHARED_PIECES_FILE, VOCABULARY_FILE].map(|name| directory.join(name));
     Ok(M2m100::load(&pieces, &vocabulary, languages, &added)?.into())
+}
+
+/// Whether the class of the tokenizer is GPT-2's, as far as the files say. Other classes read `merges.txt`, too, but
+/// put tokens around a text.
+fn is_gpt2(files: &Files, settings: &TokenizerSettings) -> bool {
+    match (
+        settings.class(),
+        files.config().and_then(type_of_hugging_face),
+    ) {
+        (Some(class), _) => class == GPT2_CLASS,
+        (None, model_type) => model_type.is_none_or(|model_type| model_type == "gpt2"),
+    }
 }
 
 /// The special tokens of T5's and ByT5's classes.

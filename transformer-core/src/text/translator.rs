@@ -14,6 +14,8 @@ use crate::decoding::{
 use crate::decoding::{DecodeError, DecodeOptionsError, RequestProblem};
 use crate::formats::directory::ModelDirectory;
 use crate::formats::error::ModelError;
+use crate::formats::names::CONFIG_FILE;
+use crate::formats::own::config::TRANSFORMER;
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
 use crate::packed::PackedModel;
@@ -134,7 +136,9 @@ impl Translator<PackedModel> {
         directories: &[ModelDirectory],
         precision: PackedPrecision,
     ) -> Result<Self, TextError> {
-        Self::load_with(directories, |directory| directory.packed(precision))
+        Self::load_with(directories, TRANSFORMER, |directory| {
+            directory.packed(precision)
+        })
     }
 }
 
@@ -145,7 +149,9 @@ impl<B: Backend> Translator<Transformer<B>> {
     /// # Errors
     /// As [`packed_of`](Translator::packed_of).
     pub fn of(directories: &[ModelDirectory], device: &B::Device) -> Result<Self, TextError> {
-        Self::load_with(directories, |directory| directory.transformer(device))
+        Self::load_with(directories, TRANSFORMER, |directory| {
+            directory.transformer(device)
+        })
     }
 
     /// Packs the models. Each weight is freed as soon as it is packed.
@@ -180,15 +186,18 @@ impl<M: NextToken> Translator<M> {
         })
     }
 
-    /// Loads the tokenizers of the directories, and each model with `load`.
-    fn load_with(
+    /// Loads the tokenizers of the directories, and each model, which must be of this kind, with `load`.
+    pub(super) fn load_with(
         directories: &[ModelDirectory],
+        kind: &str,
         load: impl Fn(&ModelDirectory) -> Result<M, ModelError>,
     ) -> Result<Self, TextError> {
         let first = directories.first().ok_or(DecodeOptionsError::NoModel)?;
         let tokenizers = Tokenizers::of(first.files())?;
         let mut models = Vec::new();
         for (index, directory) in directories.iter().enumerate() {
+            let path = directory.files().path(CONFIG_FILE);
+            directory.config().check_kind(&path, kind)?;
             if index > 0 && !Tokenizers::of(directory.files())?.have_vocabularies_of(&tokenizers) {
                 return Err(TextError::OtherTokenizer {
                     path: directory.path().to_owned(),
@@ -294,6 +303,11 @@ impl<M: NextToken> Translator<M> {
         &self.models.models()[0]
     }
 
+    /// The models.
+    pub(super) fn models(&self) -> &Ensemble<M> {
+        &self.models
+    }
+
     /// The tokenizers.
     pub fn tokenizers(&self) -> &Tokenizers {
         &self.tokenizers
@@ -368,16 +382,26 @@ impl<M: NextToken> Translator<M> {
         &self,
         sentence: &str,
         prefix: &str,
-        mut on_text: impl FnMut(&str) -> ControlFlow<()>,
+        on_text: impl FnMut(&str) -> ControlFlow<()>,
     ) -> Result<(), TextError> {
         let Requests { requests, .. } = self.requests(&[sentence], prefix)?;
+        self.stream_text(&requests, |tokens| self.line(tokens), on_text)
+    }
+
+    /// Decodes at most one request, and emits the pieces of its text.
+    pub(super) fn stream_text(
+        &self,
+        requests: &[Request],
+        text_of: impl Fn(&[u32]) -> Result<String, TextError>,
+        mut on_text: impl FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<(), TextError> {
         let mut tokens = Vec::new();
         let mut emitted = String::new();
         let mut end = Ok(());
         let mut flow = ControlFlow::Continue(());
-        self.search()?.stream(&requests, |_, token| {
+        self.search()?.stream(requests, |_, token| {
             tokens.push(token);
-            flow = match self.line(&tokens) {
+            flow = match text_of(&tokens) {
                 // Perhaps an incomplete character: wait for its other bytes.
                 Ok(text)
                     if text.ends_with(char::REPLACEMENT_CHARACTER)
@@ -396,7 +420,7 @@ impl<M: NextToken> Translator<M> {
         end?;
         if flow.is_continue() {
             // The last piece: there is nothing left to stop.
-            let _ = emit_rest(&mut emitted, self.line(&tokens)?, &mut on_text);
+            let _ = emit_rest(&mut emitted, text_of(&tokens)?, &mut on_text);
         }
         Ok(())
     }
@@ -519,7 +543,7 @@ impl<M: NextToken> Translator<M> {
 
     /// The search. A chosen target language ([`Tokenizers::target_first`]) is the first token of targets, whatever the
     /// options say.
-    fn search(&self) -> Result<Search<'_, Ensemble<M>>, DecodeOptionsError> {
+    pub(super) fn search(&self) -> Result<Search<'_, Ensemble<M>>, DecodeOptionsError> {
         let forced_first = self.tokenizers.target_first();
         let options = DecodeOptions {
             forced_first: forced_first.or(self.options.forced_first),
@@ -572,7 +596,7 @@ fn source_tokens(tokenizers: &Tokenizers, sentence: &str) -> Result<Option<Vec<u
 }
 
 /// Adds the index of the sentence to a tokenizer's error.
-fn in_sentence(error: TextError, index: usize) -> TextError {
+pub(super) fn in_sentence(error: TextError, index: usize) -> TextError {
     match error {
         TextError::Tokenizer(problem) => DecodeError {
             index,

@@ -39,21 +39,28 @@ pub struct Labels<B: Backend> {
     positions: Option<Tensor<B, 1, Int>>,
     /// `[batch, tgt_len]`
     shape: [usize; 2],
-    pad_id: u32,
+    /// The label that is ignored, if there is one.
+    pad_id: Option<u32>,
 }
 
 impl<B: Backend> Labels<B> {
-    /// The labels of the given rows; labels equal to `pad_id`, anywhere in a row, are ignored.
+    /// The labels of the given rows; labels equal to `pad_id`, anywhere in a row, are ignored. With `None`, every label
+    /// of a row counts.
     ///
     /// # Shapes
     /// - rows: `batch` rows, the longest with `tgt_len` labels
-    pub fn new(rows: &[impl AsRef<[u32]>], pad_id: u32, device: &B::Device) -> Self {
+    pub fn new(
+        rows: &[impl AsRef<[u32]>],
+        pad_id: impl Into<Option<u32>>,
+        device: &B::Device,
+    ) -> Self {
+        let pad_id = pad_id.into();
         let tgt_len = rows.iter().map(|row| row.as_ref().len()).max();
         let tgt_len = tgt_len.unwrap_or(0);
         let (mut tokens, mut positions) = (Vec::new(), Vec::new());
         for (row, labels) in rows.iter().enumerate() {
             for (at, &label) in labels.as_ref().iter().enumerate() {
-                if label != pad_id {
+                if Some(label) != pad_id {
                     tokens.push(label);
                     positions.push((row * tgt_len + at) as u32);
                 }
@@ -63,7 +70,10 @@ impl<B: Backend> Labels<B> {
         // Without any label, all positions are kept: some backends do not accept a tensor without rows.
         let all = tokens.is_empty() || tokens.len() == rows.len() * tgt_len;
         let (tokens, positions) = match all {
-            true => (padded::<B>(rows, pad_id, device).flatten(0, 1), None),
+            true => {
+                let filled = padded::<B>(rows, pad_id.unwrap_or(0), device);
+                (filled.flatten(0, 1), None)
+            }
             false => (as_tensor(tokens), Some(as_tensor(positions))),
         };
         Self {
@@ -118,6 +128,10 @@ impl<B: Backend> Labels<B> {
         logits: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>,
     ) -> LossSums<B> {
         let logits = logits(self.gather(hidden));
-        LabelSmoothedCrossEntropy::new(label_smoothing, self.pad_id).sums(logits, self.tokens)
+        let loss = match self.pad_id {
+            Some(pad_id) => LabelSmoothedCrossEntropy::new(label_smoothing, pad_id),
+            None => LabelSmoothedCrossEntropy::without_padding(label_smoothing),
+        };
+        loss.sums(logits, self.tokens)
     }
 }

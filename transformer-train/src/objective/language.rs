@@ -19,7 +19,7 @@ use crate::error::{TrainError, same_config};
 use crate::objective::loss::{LossOptions, LossSums};
 use crate::objective::{Labels, Objective, check_tokens};
 
-/// A batch of sequences, padded with `<pad>`.
+/// A batch of sequences, filled with `<pad>` behind their ends.
 #[derive(Debug, Clone)]
 pub struct SequenceBatch<B: Backend> {
     /// The model's input, starting with `<bos>`: `[batch, len]`.
@@ -40,7 +40,7 @@ impl<B: Backend> SequenceBatch<B> {
         let (read, labels): (Vec<_>, Vec<_>) = (read.collect(), labels.collect());
         Self {
             tokens: padded(&read, tokens.pad, device),
-            labels: Labels::new(&labels, tokens.pad, device),
+            labels: Labels::new(&labels, tokens.padding(), device),
         }
     }
 }

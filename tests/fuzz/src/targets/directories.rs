@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
+use transformer_core::decoding::MaxLength;
 use transformer_core::formats::{CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE, quantize};
 use transformer_core::packed::PackedPrecision;
 use transformer_core::{
-    DecodeOptions, LanguageModel, ModelDirectory, PackedModel, Transformer, TransformerConfig,
+    DecodeOptions, LanguageModel, ModelDirectory, PackedModel, Request, Search, Transformer,
+    TransformerConfig,
 };
 
 use super::{Run, Target, copy, device, fixture, read, search_with, tiny_model, write};
@@ -95,6 +97,28 @@ pub fn hugging_face_config(folder: &Path) -> Target {
             search_with(model, DecodeOptions::beam(2));
         }
         read.is_ok() || TransformerConfig::load(&model).is_ok()
+    })
+}
+
+/// Hugging Face's `config.json` of a language model, beside the weights of a GPT-2.
+pub fn gpt2_config(folder: &Path) -> Target {
+    let model = folder.join("model");
+    let from = fixture("pretrained/gpt2");
+    copy(&from, &model, &[CONFIG_FILE, WEIGHTS_FILE]);
+    let of = |name: &str| read(&fixture("pretrained").join(name).join(CONFIG_FILE));
+    let seeds = ["gpt2", "gpt2-sharded"].map(of).to_vec();
+    json(model.join(CONFIG_FILE), seeds, move || {
+        let options = DecodeOptions::of_directory(&model);
+        let read = LanguageModel::<Flex>::load(&model, &device());
+        if let (Ok(model), Ok(Some(options))) = (&read, options) {
+            let options = DecodeOptions {
+                max_length: MaxLength::Tokens(4),
+                ..options
+            };
+            let search = Search::new(model, options);
+            let _ = search.map(|search| search.run(&[Request::prompt([5, 6])]));
+        }
+        read.is_ok()
     })
 }
 

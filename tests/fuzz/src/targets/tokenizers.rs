@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use transformer_core::Tokenizers;
 use transformer_core::formats::{
-    SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
+    MERGES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
     VOCABULARY_FILE,
 };
 use transformer_core::text::Tokenizer;
 use transformer_train::data::{TokenizerConfig, TokenizerKind, train_tokenizer};
 
-use super::{Target, write};
+use super::{Target, fixture, read, write};
 use crate::mutate::Format;
 
 /// Texts to encode: spaces, marks, letters of several scripts, special tokens, nothing.
@@ -113,6 +113,20 @@ pub fn vocabulary(folder: &Path) -> Target {
     }
     let path = folder.join(VOCABULARY_FILE);
     directory(folder, Format::Json, path, vec![VOCABULARY.into()])
+}
+
+/// GPT-2's `merges.txt`.
+pub fn merges(folder: &Path) -> Target {
+    let of_gpt2 = fixture("pretrained/gpt2-sharded");
+    write(
+        &folder.join(VOCABULARY_FILE),
+        &read(&of_gpt2.join(VOCABULARY_FILE)),
+    );
+    let seeds = vec![
+        read(&of_gpt2.join(MERGES_FILE)),
+        b"#version: 0.2\na b\n".to_vec(),
+    ];
+    directory(folder, Format::Bytes, folder.join(MERGES_FILE), seeds)
 }
 
 /// `tokenizer_config.json`, beside a tokenizer that knows languages.

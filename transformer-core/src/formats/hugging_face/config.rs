@@ -1,5 +1,5 @@
-//! Reads `config.json` of Hugging Face's encoder–decoder types into our configuration; the keys of T5's family are in
-//! [`t5`].
+//! Reads `config.json` of Hugging Face's types into our configuration; the keys of T5's and GPT-2's families are in
+//! [`t5`] and [`gpt2`].
 //!
 //! Sizes, activation, dropout rates, tying and special tokens are read. Keys that request something that the type's
 //! class or our model does not support are refused by name and value. All others are ignored: for training (`init_std`,
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::formats::error::ModelError;
 use crate::formats::hugging_face::derived::in_force;
 use crate::formats::hugging_face::keys::{Keys, shown};
-use crate::formats::hugging_face::t5;
+use crate::formats::hugging_face::{gpt2, t5};
 use crate::models::config::TransformerConfig;
 use crate::models::tying::WeightTying;
 use crate::nn::error::ConfigError;
@@ -35,16 +35,28 @@ pub(crate) enum ModelType {
     Mbart,
     T5,
     Mt5,
+    Gpt2,
+}
+
+/// Types with the same keys in `config.json` and the same tensor names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// With Marian, M2M100 and mBART.
+    Bart,
+    T5,
+    /// Language models.
+    Gpt2,
 }
 
 impl ModelType {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Marian,
         Self::M2m100,
         Self::Bart,
         Self::Mbart,
         Self::T5,
         Self::Mt5,
+        Self::Gpt2,
     ];
 
     pub fn name(self) -> &'static str {
@@ -55,10 +67,11 @@ impl ModelType {
             Self::Mbart => "mbart",
             Self::T5 => "t5",
             Self::Mt5 => "mt5",
+            Self::Gpt2 => "gpt2",
         }
     }
 
-    /// The class with the embeddings, both stacks and the projection to logits.
+    /// The class with the embeddings, all stacks and the projection to logits.
     pub fn class(self) -> &'static str {
         match self {
             Self::Marian => "MarianMTModel",
@@ -67,6 +80,7 @@ impl ModelType {
             Self::Mbart => "MBartForConditionalGeneration",
             Self::T5 => "T5ForConditionalGeneration",
             Self::Mt5 => "MT5ForConditionalGeneration",
+            Self::Gpt2 => "GPT2LMHeadModel",
         }
     }
 
@@ -95,6 +109,7 @@ impl ModelType {
             Self::Mbart => [Some(1), Some(0), Some(2), None, Some(2)],
             Self::T5 => [Some(0), None, Some(1), None, None],
             Self::Mt5 => [Some(0), None, Some(1), Some(0), None],
+            Self::Gpt2 => [None, Some(50256), Some(50256), None, None],
         };
         let [pad, bos, eos, start, forced_last] = tokens;
         match key {
@@ -107,9 +122,12 @@ impl ModelType {
         }
     }
 
-    /// Whether the type is of T5's family.
-    pub fn is_t5(self) -> bool {
-        matches!(self, Self::T5 | Self::Mt5)
+    pub fn family(self) -> Family {
+        match self {
+            Self::Marian | Self::M2m100 | Self::Bart | Self::Mbart => Family::Bart,
+            Self::T5 | Self::Mt5 => Family::T5,
+            Self::Gpt2 => Family::Gpt2,
+        }
     }
 
     fn norm(self) -> NormPlacement {
@@ -132,7 +150,7 @@ impl ModelType {
         matches!(self, Self::Marian | Self::Bart | Self::Mbart)
     }
 
-    /// The positions of a type that is not of T5's family.
+    /// The positions of a type of BART's family.
     fn positions(self, pad_id: u32, max_len: usize) -> Positions {
         match self {
             Self::Marian => Positions::SinesThenCosines {
@@ -158,14 +176,21 @@ pub(crate) fn config(
     refuse_other_models(model_type, keys)?;
     let generation = in_force(Some(keys), generation)?;
     let generation = generation.as_ref();
-    let config = match model_type.is_t5() {
-        true => t5::config(model_type, keys)?,
-        false => of_bart_family(model_type, keys)?,
+    let config = match model_type.family() {
+        Family::Bart => of_bart_family(model_type, keys)?,
+        Family::T5 => t5::config(model_type, keys)?,
+        Family::Gpt2 => gpt2::config(keys)?,
+    };
+    let eos_id = end_token(model_type, keys, generation)?;
+    let pad_id = match model_type.family() {
+        // Without a token for padding, Hugging Face, too, fills batches with `<eos>`.
+        Family::Gpt2 => keys.token("pad_token_id")?.unwrap_or(eos_id),
+        _ => token_of_all(model_type, keys, "pad_token_id")?,
     };
     let config = TransformerConfig {
-        pad_id: token_of_all(model_type, keys, "pad_token_id")?,
-        bos_id: start_token(keys, generation)?,
-        eos_id: end_token(model_type, keys, generation)?,
+        pad_id,
+        bos_id: start_token(model_type, keys, generation)?,
+        eos_id,
         ..config
     };
     match config.validate() {
@@ -175,7 +200,7 @@ pub(crate) fn config(
                 let mut names = START_TOKENS.into_iter();
                 names.any(|name| keys.value(name).is_some())
             };
-            let of_start = source.keys().contains(&"bos_id");
+            let of_start = source.keys().contains(&"bos_id") && model_type.family() != Family::Gpt2;
             let file = generation.filter(starts).filter(|_| of_start);
             Err(ModelError::HuggingFaceConfig {
                 path: file.unwrap_or(keys).path().to_owned(),
@@ -241,9 +266,10 @@ fn of_bart_family(model_type: ModelType, keys: &Keys) -> Result<TransformerConfi
 
 /// The problem of a configuration, with the file's keys.
 fn problem(model_type: ModelType, source: &ConfigError) -> String {
-    let key_of = match model_type.is_t5() {
-        true => t5::key_of,
-        false => key_of,
+    let key_of = match model_type.family() {
+        Family::Bart => key_of,
+        Family::T5 => t5::key_of,
+        Family::Gpt2 => gpt2::key_of,
     };
     match *source {
         // Without the advice to set keys of ours.
@@ -252,7 +278,8 @@ fn problem(model_type: ModelType, source: &ConfigError) -> String {
             key,
             n_heads,
         } => format!(
-            "`d_model` {d_model} is not divisible by `{}` {n_heads}",
+            "`{}` {d_model} is not divisible by `{}` {n_heads}",
+            key_of("d_model"),
             key_of(key)
         ),
         ref source => source.with_names(key_of),
@@ -298,9 +325,10 @@ const NEVER_NULL: &[&str] = &[
 
 /// Refuses keys that request something that the type's class or our model does not support.
 fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelError> {
-    let (same, never_null) = match model_type.is_t5() {
-        true => (t5::SAME, t5::NEVER_NULL),
-        false => (SAME, NEVER_NULL),
+    let (same, never_null) = match model_type.family() {
+        Family::Bart => (SAME, NEVER_NULL),
+        Family::T5 => (t5::SAME, t5::NEVER_NULL),
+        Family::Gpt2 => (gpt2::SAME, gpt2::NEVER_NULL),
     };
     // The first four are keys of earlier versions of the library, which had one class for several types.
     let pre_norm = model_type.norm() == NormPlacement::Pre;
@@ -316,7 +344,11 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
         ("is_decoder", false),
         ("tie_encoder_decoder", false),
     ];
-    for (key, fact) in facts {
+    let facts = match model_type.family() {
+        Family::Gpt2 => gpt2::FACTS,
+        _ => &facts,
+    };
+    for &(key, fact) in facts {
         if keys.flag_or(key, fact)? != fact {
             let name = model_type.name();
             return Err(keys.refusal(key, format!("but must be {fact} for type {name}")));
@@ -399,8 +431,15 @@ const START_TOKENS: [&str; 2] = ["decoder_start_token_id", "bos_token_id"];
 
 /// The decoder's start token, chosen as by `generate`. If the keys in force have none, Hugging Face fails; we use the
 /// token of `config.json`.
-pub(crate) fn start_token(keys: &Keys, generation: Option<&Keys>) -> Result<u32, ModelError> {
-    let [start, _] = START_TOKENS;
+pub(crate) fn start_token(
+    model_type: ModelType,
+    keys: &Keys,
+    generation: Option<&Keys>,
+) -> Result<u32, ModelError> {
+    let [start, bos] = START_TOKENS;
+    if model_type.family() == Family::Gpt2 {
+        return token_of_all(model_type, keys, bos);
+    }
     let of_generation = generation.into_iter();
     let of_generation = of_generation.flat_map(|keys| START_TOKENS.map(|name| (keys, name)));
     for (keys, name) in of_generation.chain([(keys, start)]) {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use crate::formats::error::ModelError;
-use crate::formats::hugging_face::config::{MAX_POSITIONS, ModelType, config, name_of};
+use crate::formats::hugging_face::config::{Family, MAX_POSITIONS, ModelType, config, name_of};
 use crate::formats::hugging_face::keys::{Keys, shown};
-use crate::formats::hugging_face::t5;
+use crate::formats::hugging_face::{gpt2, t5};
 use crate::models::config::TransformerConfig;
 use crate::models::tying::WeightTying;
 use crate::nn::positions::Positions;
@@ -24,6 +24,7 @@ pub(crate) fn to_keys(
     original: Option<&Keys>,
 ) -> Result<(ModelType, Keys), ModelError> {
     let model_type = match (config.positions, config.norm) {
+        (Positions::Learned { .. }, _) if config.is_language_model() => ModelType::Gpt2,
         (Positions::SinesThenCosines { inclusive, .. }, _) => match inclusive {
             true => ModelType::M2m100,
             false => ModelType::Marian,
@@ -43,18 +44,23 @@ pub(crate) fn to_keys(
     let mut keys = vec![
         ("model_type", json!(model_type.name())),
         ("architectures", json!([model_type.class()])),
-        ("is_encoder_decoder", json!(true)),
         ("vocab_size", json!(config.src_vocab_size)),
-        ("d_model", json!(config.d_model)),
         ("tie_word_embeddings", json!(config.tying.ties_generator())),
-        ("pad_token_id", json!(config.pad_id)),
+        ("pad_token_id", json!(config.special_tokens().padding())),
         ("eos_token_id", json!(config.eos_id)),
-        ("decoder_start_token_id", json!(config.bos_id)),
         ("torch_dtype", json!("float32")),
     ];
-    keys.extend(match model_type.is_t5() {
-        true => t5::to_keys(config),
-        false => of_bart_family(model_type, config, original)?,
+    if !config.is_language_model() {
+        keys.extend([
+            ("is_encoder_decoder", json!(true)),
+            ("d_model", json!(config.d_model)),
+            ("decoder_start_token_id", json!(config.bos_id)),
+        ]);
+    }
+    keys.extend(match model_type.family() {
+        Family::Bart => of_bart_family(model_type, config, original)?,
+        Family::T5 => t5::to_keys(config),
+        Family::Gpt2 => gpt2::to_keys(config),
     });
     let keys = keys.into_iter().map(|(key, value)| (key.to_owned(), value));
     let keys = keys.collect();
@@ -126,7 +132,9 @@ fn refuse_another(
         // Determined by the weights.
         generator_bias: written.generator_bias && model_type.has_generator_bias(),
         tying: match (read.tying, written.tying) {
-            (WeightTying::SourceTarget, WeightTying::None) if !model_type.is_t5() => {
+            (WeightTying::SourceTarget, WeightTying::None)
+                if model_type.family() == Family::Bart =>
+            {
                 WeightTying::None
             }
             (read, _) => read,

@@ -3,7 +3,7 @@
 //! ```text
 //! config.json             ── config, config_export ──        TransformerConfig
 //! generation_config.json  ── derived; options ──             DecodeOptions
-//! the weights' files      ── weights, names; state_dict ──   Transformer
+//! the weights' files      ── weights, names; state_dict ──   Transformer, LanguageModel
 //! ```
 //!
 //! A loaded model is an ordinary one: nothing else in the crate knows Hugging Face's tensor names and configuration
@@ -13,6 +13,7 @@ pub mod config;
 pub mod config_export;
 pub mod derived;
 mod export;
+mod gpt2;
 pub mod keys;
 mod names;
 mod t5;
@@ -27,7 +28,7 @@ use crate::formats::own::config::type_of_hugging_face;
 use crate::formats::state_dict::StateDict;
 use crate::models::config::TransformerConfig;
 use crate::models::tying::WeightTying;
-use config::ModelType;
+use config::{Family, ModelType};
 use keys::Keys;
 
 #[cfg(feature = "text")]
@@ -48,7 +49,7 @@ impl Format for HuggingFace {
         let (path, weights) = weights::open(files.directory())?;
         config.generator_bias = has_generator_bias(model_type, &weights)
             .map_err(|problem| ModelError::tensors(&path, vec![problem]))?;
-        if !model_type.is_t5() && has_separate_embeddings(&config, &weights) {
+        if model_type.family() == Family::Bart && has_separate_embeddings(&config, &weights) {
             config.tying = WeightTying::None;
         }
         let all = weights.tensors.keys();
@@ -116,15 +117,25 @@ fn map(
     // A file has at most as many layers as tensors, so one more is sure to be reported as missing.
     let mut map =
         full_map(model_type, config, weights.tensors.len() + 1)?.ignoring(&names::IGNORED);
+    let all = || weights.tensors.keys().map(String::as_str);
     let unused: Vec<&str> = unused.iter().map(String::as_str).collect();
     map = map.ignoring(&unused);
     if !config.generator_bias {
         map = map.ignoring(&[names::LOGITS_BIAS]);
     }
-    let has_prefix = |name: &String| name.starts_with(names::PREFIX);
-    Ok(match weights.tensors.keys().any(has_prefix) {
-        true => map,
-        false => map.without_prefix(names::PREFIX),
+    let prefix = match model_type.family() {
+        Family::Gpt2 => names::GPT2_PREFIX,
+        _ => names::PREFIX,
+    };
+    if !all().any(|name| name.starts_with(prefix)) {
+        map = map.without_prefix(prefix);
+    }
+    Ok(match model_type.family() {
+        Family::Gpt2 => {
+            let masks = all().filter(|name| names::is_gpt2_mask(name));
+            map.ignoring(&masks.collect::<Vec<_>>())
+        }
+        _ => map,
     })
 }
 
@@ -134,17 +145,16 @@ fn full_map(
     config: &TransformerConfig,
     max_layers: usize,
 ) -> Result<Map, Vec<String>> {
-    if model_type.is_t5() {
-        let map = Map::transformer(&names::T5, config, max_layers)?;
-        let [without_gate, with_gate] = names::T5_INNER;
-        return Ok(match config.gated {
-            true => map,
-            false => map.with_part(with_gate, without_gate),
-        });
-    }
-    let map = Map::transformer(&names::BART, config, max_layers)?;
-    Ok(match config.tying.ties_source_target() {
-        true => map,
-        false => map.without_name(names::SHARED).ignoring(&[names::SHARED]),
+    let named = |names| Map::transformer(names, config, max_layers);
+    Ok(match model_type.family() {
+        Family::Bart => match (named(&names::BART)?, config.tying.ties_source_target()) {
+            (map, true) => map,
+            (map, false) => map.without_name(names::SHARED).ignoring(&[names::SHARED]),
+        },
+        Family::T5 => match (named(&names::T5)?, names::T5_INNER) {
+            (map, _) if config.gated => map,
+            (map, [without_gate, with_gate]) => map.with_part(with_gate, without_gate),
+        },
+        Family::Gpt2 => named(&names::GPT2)?,
     })
 }

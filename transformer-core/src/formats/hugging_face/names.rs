@@ -1,16 +1,20 @@
-//! The tables of tensor names: one for Marian, M2M100, BART and mBART, and one for T5's family. A line applies to the
-//! types with its parameters: learned positions and embedding norms to BART and mBART, final norms to M2M100 and mBART.
+//! The tables of tensor names: one for Marian, M2M100, BART and mBART, one for T5's family, and one for GPT-2's. A line
+//! applies to the types with its parameters: learned positions and embedding norms to BART and mBART, final norms to M2M100 and mBART.
 
 use crate::formats::pytorch::names::{
-    CROSS_NORM, CROSS_PROJECTION, DECODER_BIAS, DECODER_NORM, ENCODER_BIAS, ENCODER_NORM,
-    FEED_FORWARD_NORM, GATE, GENERATOR, INNER, KEY_VALUE, Layer, Layout, Line, Names, OUTER,
-    PositionTable, QUERY, QUERY_KEY_VALUE, SELF_NORM, SELF_PROJECTION, SRC_EMBEDDING,
-    SRC_POSITIONS, TGT_EMBEDDING, TGT_POSITIONS, TensorNames, line, linear, matrix, norm, tensor,
+    CROSS_NORM, CROSS_PROJECTION, DECODER_BIAS, DECODER_NORM, EMBEDDING, ENCODER_BIAS,
+    ENCODER_NORM, FEED_FORWARD_NORM, GATE, GENERATOR, INNER, KEY_VALUE, Layer, Layout, Line, Names,
+    OUTER, POSITIONS, PositionTable, QUERY, QUERY_KEY_VALUE, SELF_NORM, SELF_PROJECTION,
+    SRC_EMBEDDING, SRC_POSITIONS, TGT_EMBEDDING, TGT_POSITIONS, TensorNames, convolution, line,
+    linear, matrix, norm, tensor,
 };
 
 /// The prefix of all names in BART's family except those of the projection to logits. Files saved by a class without this projection,
 /// such as `BartModel`, lack it.
 pub(super) const PREFIX: &str = "model.";
+
+/// The same in GPT-2's family, whose class without the projection is `GPT2Model`.
+pub(super) const GPT2_PREFIX: &str = "transformer.";
 
 /// The matrix of all embeddings. A model with separate vocabularies has none.
 pub(super) const SHARED: &str = "model.shared.weight";
@@ -33,6 +37,12 @@ pub(super) const IGNORED: [&str; 5] = [
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
 ];
 
+/// Whether a tensor of GPT-2's family is a buffer of older versions of its class: the causal mask of a layer, and the
+/// score of hidden positions.
+pub(super) fn is_gpt2_mask(name: &str) -> bool {
+    name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
+}
+
 /// Whether files may have this tensor although no class of the family does: a bias of the projection to logits, the
 /// head of a classifier, and a buffer of fairseq. Hugging Face ignores it with a warning.
 pub(super) fn is_unused(name: &str) -> bool {
@@ -42,7 +52,7 @@ pub(super) fn is_unused(name: &str) -> bool {
 }
 
 /// BART's and mBART's first position is at row 2.
-const POSITIONS: &[TensorNames] = &[tensor("", "", Layout::AfterRows(2))];
+const AFTER_TWO_ROWS: &[TensorNames] = &[tensor("", "", Layout::AfterRows(2))];
 
 const LOGITS: &[TensorNames] = &[
     tensor(".weight", "lm_head.weight", Layout::Transposed),
@@ -76,12 +86,12 @@ pub(super) const BART: Names = Names {
         },
         matrix(TGT_EMBEDDING, &[OF_TARGET]),
         line(
-            POSITIONS,
+            AFTER_TWO_ROWS,
             SRC_POSITIONS,
             &["model.encoder.embed_positions.weight"],
         ),
         line(
-            POSITIONS,
+            AFTER_TWO_ROWS,
             TGT_POSITIONS,
             &["model.decoder.embed_positions.weight"],
         ),
@@ -182,6 +192,32 @@ pub(super) const T5: Names = Names {
             linear(INNER, &["layer.2.DenseReluDense.wi_1."]),
             linear(OUTER, &["layer.2.DenseReluDense.wo."]),
             norm(FEED_FORWARD_NORM, &["layer.2.layer_norm."]),
+        ],
+    },
+    position_tables: &[],
+};
+
+/// The names of GPT-2's family. Its linear layers are `Conv1D`s, except the projection to logits.
+pub(super) const GPT2: Names = Names {
+    outside: &[
+        matrix(EMBEDDING, &["transformer.wte.weight"]),
+        matrix(POSITIONS, &["transformer.wpe.weight"]),
+        norm(DECODER_NORM, &["transformer.ln_f."]),
+        linear(GENERATOR, &["lm_head."]),
+    ],
+    encoder: Layer {
+        theirs: "",
+        lines: &[],
+    },
+    decoder: Layer {
+        theirs: "transformer.h.{}.",
+        lines: &[
+            convolution(QUERY_KEY_VALUE, &["attn.c_attn."]),
+            convolution(SELF_PROJECTION, &["attn.c_proj."]),
+            norm(SELF_NORM, &["ln_1."]),
+            convolution(INNER, &["mlp.c_fc."]),
+            convolution(OUTER, &["mlp.c_proj."]),
+            norm(FEED_FORWARD_NORM, &["ln_2."]),
         ],
     },
     position_tables: &[],

@@ -93,6 +93,7 @@ impl Place {
     pub fn options(&self, vocabularies: &Vocabularies) -> Result<DecodeOptions, ModelError> {
         let mut options = DecodeOptions {
             banned_tokens: vocabularies.target().id(UNKNOWN).into_iter().collect(),
+            length_penalty: LengthPenalty::AVERAGE,
             ..DecodeOptions::default()
         };
         let Some(keys) = &self.settings else {
@@ -104,12 +105,10 @@ impl Place {
         if let Some(size) = keys.size("beam-size")? {
             options.strategy = Strategy::Beam { size };
         }
-        if let Some(alpha) = keys.number("normalize")? {
-            options.length_penalty = match alpha {
-                0.0 => LengthPenalty::None,
-                alpha => LengthPenalty::Power(alpha),
-            };
-        }
+        options.length_penalty = match keys.number("normalize")?.unwrap_or(0.0) {
+            0.0 => LengthPenalty::None,
+            alpha => LengthPenalty::Power(alpha),
+        };
         let penalty = keys.number("word-penalty")?;
         match penalty.is_none_or(|penalty| penalty == 0.0) {
             true => Ok(options),

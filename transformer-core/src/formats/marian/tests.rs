@@ -92,7 +92,8 @@ fn tensors(settings: &str, int8: bool) -> (Vec<Stored>, HashMap<String, TensorDa
     for (name, data) in map.export(&ours, TiedNames::Every) {
         // Marian has a shared matrix once.
         let is_other = match name.as_str() {
-            "decoder_ff_logit_out_W" | "decoder_ff_logit_out_Wt" => config.tying.ties_generator(),
+            "decoder_ff_logit_out_W" => config.tying.ties_generator() || int8,
+            "decoder_ff_logit_out_Wt" => config.tying.ties_generator() || !int8,
             "Wemb" => !config.tying.ties_source_target(),
             "encoder_Wemb" | "decoder_Wemb" => config.tying.ties_source_target(),
             _ => false,

@@ -101,8 +101,15 @@ fn pieces(bytes: &[u8]) -> Result<Vec<String>, String> {
 
 /// The tokens of a mapping to their ids.
 fn ids(bytes: &[u8]) -> Result<Vec<String>, String> {
-    let ids: BTreeMap<String, usize> =
-        serde_saphyr::from_slice(bytes).map_err(|error| format!("not a vocabulary: {error}"))?;
+    // Two scalars per token, and no limit below that of the tokens.
+    let budget = serde_saphyr::budget! {
+        max_nodes: 2 * MOST_TOKENS,
+        max_events: 4 * MOST_TOKENS,
+    };
+    let options = serde_saphyr::options! { budget: budget };
+    let ids: Result<BTreeMap<String, usize>, _> =
+        serde_saphyr::from_slice_with_options(bytes, options);
+    let ids = ids.map_err(|error| format!("not a vocabulary: {error}"))?;
     let most = ids.values().max().map_or(0, |&most| most.saturating_add(1));
     if most > MOST_TOKENS {
         return Err(format!("the id {}", most - 1));

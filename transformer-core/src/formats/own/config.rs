@@ -251,19 +251,14 @@ pub(crate) fn to_json(
 }
 
 impl TransformerConfig {
-    /// Reads the configuration of a model directory from its `config.json`. In a Hugging Face directory, of type
-    /// `marian`, `m2m_100`, `bart` or `mbart`, part of it depends on the weights, whose names and shapes are then also
-    /// checked.
+    /// Reads the configuration of an encoder–decoder's directory from its `config.json`. In a Hugging Face directory, part
+    /// of it depends on the weights, whose names and shapes are then also checked.
     ///
     /// # Errors
     /// When the file is missing, has a newer format, describes another type of model, or is not a valid configuration;
     /// when a Hugging Face key has an unsupported value, or the weights do not match the configuration.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let files = Files::of(&directory)?;
-        match HuggingFace.recognizes(&files) {
-            true => Ok(HuggingFace.open(&files)?.config),
-            false => Ok(read_config(&files, Some(TRANSFORMER))?.1),
-        }
+        Self::load_kind(directory.as_ref(), TRANSFORMER)
     }
 
     /// Reads the configuration of a language model's directory.
@@ -271,8 +266,17 @@ impl TransformerConfig {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_language_model(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let files = Files::of(&directory)?;
-        Ok(read_config(&files, Some(LANGUAGE_MODEL))?.1)
+        Self::load_kind(directory.as_ref(), LANGUAGE_MODEL)
+    }
+
+    fn load_kind(directory: &Path, kind: &str) -> Result<Self, ModelError> {
+        let files = Files::of(directory)?;
+        if !HuggingFace.recognizes(&files) {
+            return Ok(read_config(&files, Some(kind))?.1);
+        }
+        let config = HuggingFace.open(&files)?.config;
+        config.check_kind(&files.path(CONFIG_FILE), kind)?;
+        Ok(config)
     }
 
     /// Writes `config.json` to a model directory, which is created if missing.

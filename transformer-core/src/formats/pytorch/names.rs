@@ -85,6 +85,11 @@ const LINEAR: &[TensorNames] = &[
     tensor(".weight", "weight", Layout::Transposed),
     tensor(".bias", "bias", Layout::Same),
 ];
+/// A linear layer with our layout, such as a `Conv1D` of Hugging Face's.
+const CONVOLUTION: &[TensorNames] = &[
+    tensor(".weight", "weight", Layout::Same),
+    tensor(".bias", "bias", Layout::Same),
+];
 const NORM: &[TensorNames] = &[
     tensor(".gamma", "weight", Layout::Same),
     tensor(".beta", "bias", Layout::Same),
@@ -116,6 +121,13 @@ pub(crate) const fn linear(ours: &'static [&'static str], theirs: &'static [&'st
     line(LINEAR, ours, theirs)
 }
 
+pub(crate) const fn convolution(
+    ours: &'static [&'static str],
+    theirs: &'static [&'static str],
+) -> Line {
+    line(CONVOLUTION, ours, theirs)
+}
+
 pub(crate) const fn norm(ours: &'static [&'static str], theirs: &'static [&'static str]) -> Line {
     line(NORM, ours, theirs)
 }
@@ -136,6 +148,8 @@ pub(crate) const GATE: &[&str] = &["feed_forward.gate"];
 pub(crate) const OUTER: &[&str] = &["feed_forward.outer"];
 pub(crate) const FEED_FORWARD_NORM: &[&str] = &["feed_forward_sublayer.norm"];
 
+pub(crate) const EMBEDDING: &[&str] = &["embedding.weight"];
+pub(crate) const POSITIONS: &[&str] = &["positions.learned"];
 pub(crate) const SRC_EMBEDDING: &[&str] = &["src_embedding.weight"];
 pub(crate) const TGT_EMBEDDING: &[&str] = &["tgt_embedding.weight"];
 pub(crate) const SRC_POSITIONS: &[&str] = &["src_positions.learned"];

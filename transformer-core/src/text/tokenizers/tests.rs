@@ -1,3 +1,4 @@
+mod gpt2;
 mod t5;
 
 use std::fs;
@@ -492,6 +493,7 @@ const SPECIAL: SpecialTokens = SpecialTokens {
     eos: 2,
     source_bos: None,
     source_eos: true,
+    prompt_bos: true,
 };
 
 /// Like GPT-2's, whose only special token is the last: the first ones are `!`, `"` and `#`.

@@ -1,0 +1,176 @@
+//! `transformer generate`
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use burn::tensor::backend::Backend;
+use clap::Args;
+use transformer_core::decoding::{DecodeError, MaxLength, NextToken, Strategy};
+use transformer_core::text::TextError;
+use transformer_core::{DecodeOptions, ModelDirectory, TextGenerator};
+
+use super::decoding::Decoding;
+use super::inference::{Inference, Models, TranslatorTask};
+use super::lines::{Lines, for_output};
+use super::{Common, Result, request_problem};
+
+const EXAMPLES: &str = "\
+Examples:
+  transformer generate --model gpt2 --prompt \"Once upon a time\"
+  transformer generate --model gpt2 --prompt \"Once upon a time\" --sample --top-k 50 --n-best 3 --max-new-tokens 100
+  transformer generate --model gpt2 --input prompts.txt > texts.txt";
+
+/// Continue texts with a language model.
+///
+/// Writes the prompt and what follows it. With --input, each line is a prompt, and each text is written in one line.
+///
+/// A prompt that cannot be continued gives an empty output line and an error message on standard error. The exit code is
+/// then 1.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Generate {
+    /// Model directory; several form an ensemble, which averages their probabilities
+    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
+    model: Vec<PathBuf>,
+    /// Text to continue; may be empty
+    #[arg(long, value_name = "TEXT", conflicts_with = "input")]
+    prompt: Option<String>,
+    /// File of prompts, plain or gzip; `-` is standard input [default: -]
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Print the N best texts per prompt, best first. With --sample, these are N samples
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    n_best: usize,
+    /// Maximum number of tokens after the prompt [default: 50]
+    #[arg(long, value_name = "N", conflicts_with = "max_length")]
+    max_new_tokens: Option<usize>,
+    #[command(flatten)]
+    inference: Inference,
+    #[command(flatten)]
+    decoding: Decoding,
+}
+
+impl Generate {
+    /// Runs the command.
+    pub fn run(self, common: &Common) -> Result {
+        let (models, inference) = (self.model.clone(), self.inference.clone());
+        let (decoding, n_best) = (self.decoding.clone(), self.n_best);
+        let (seed, new_tokens) = (common.seed.unwrap_or(0), self.max_new_tokens);
+        let options = |of_model: DecodeOptions| {
+            let max_length = new_tokens.map_or(of_model.max_length, MaxLength::SourcePlus);
+            let of_model = DecodeOptions {
+                max_length,
+                ..of_model
+            };
+            decoding.over(of_model, n_best, seed)
+        };
+        inference.run(common.target(), models, options, self)
+    }
+}
+
+impl TranslatorTask for Generate {
+    const TEXT_FLAG: Option<&'static str> = Some("for a file of prompts use --input");
+
+    fn check(directory: &ModelDirectory) -> std::result::Result<(), String> {
+        match directory.config().is_language_model() {
+            true => Ok(()),
+            false => Err(format!(
+                "{} holds an encoder-decoder, which continues no prompts; see `transformer translate`",
+                directory.path().display()
+            )),
+        }
+    }
+
+    fn run_with<B: Backend>(self, models: Models<B>) -> Result {
+        match models.packs() {
+            true => self.answer(&models.packed_generator()?),
+            false => self.answer(&models.plain_generator()?),
+        }
+    }
+}
+
+impl Generate {
+    /// Writes the texts that begin with the prompts.
+    fn answer<M: NextToken>(&self, generator: &TextGenerator<M>) -> Result {
+        let Some(prompt) = &self.prompt else {
+            return self.answer_lines(generator);
+        };
+        let mut output = io::stdout().lock();
+        let written = match self.streams(generator.options()) {
+            true => stream(generator, prompt, &mut output),
+            false => generator.generate(&[prompt]).map(|texts| {
+                texts
+                    .concat()
+                    .iter()
+                    .try_for_each(|text| writeln!(output, "{}", for_output(&text.text)))
+            }),
+        };
+        match written {
+            Err(TextError::Decode(error)) => {
+                Err(request_problem("the prompt", &error.problem).into())
+            }
+            written => Ok(written??),
+        }
+    }
+
+    /// Whether the text can be written as it grows: each token is final as soon as it is decoded.
+    fn streams(&self, options: &DecodeOptions) -> bool {
+        let is_certain = match options.strategy {
+            Strategy::Beam { size } => size == 1,
+            Strategy::Sample(_) => true,
+        };
+        is_certain && self.n_best == 1
+    }
+
+    fn answer_lines<M: NextToken>(&self, generator: &TextGenerator<M>) -> Result {
+        let mut lines = Lines::open(self.input.as_deref())?;
+        lines.answer(|lines, prompts, output| {
+            let prompts = prompts.into_iter().map(Option::unwrap_or_default);
+            let mut prompts: Vec<String> = prompts.collect();
+            let mut refused = vec![false; prompts.len()];
+            let texts = loop {
+                match generator.generate(&prompts) {
+                    // Continued as an empty one, whose texts are not written.
+                    Err(TextError::Decode(DecodeError { index, problem, .. }))
+                        if !refused[index] =>
+                    {
+                        lines.report(index, &request_problem("the prompt", &problem));
+                        prompts[index].clear();
+                        refused[index] = true;
+                    }
+                    texts => break texts?,
+                }
+            };
+            for (texts, is_refused) in texts.into_iter().zip(refused) {
+                if is_refused {
+                    writeln!(output)?;
+                    continue;
+                }
+                for text in texts {
+                    let line = text.text.replace(['\n', '\r'], " ");
+                    writeln!(output, "{}", for_output(&line))?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(lines.finish("continued")?)
+    }
+}
+
+/// Writes a text while it grows.
+fn stream<M: NextToken>(
+    generator: &TextGenerator<M>,
+    prompt: &str,
+    output: &mut impl Write,
+) -> std::result::Result<io::Result<()>, TextError> {
+    let mut written = Ok(());
+    generator.stream(prompt, |text| {
+        written = write!(output, "{}", for_output(text)).and_then(|()| output.flush());
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    })?;
+    Ok(written.and_then(|()| writeln!(output)))
+}

@@ -158,7 +158,11 @@ impl OfTranslations {
         let mut wrong = 0;
         for (sentence, case) in self.expected.sentences.iter().zip(cases) {
             let ids = match tokenizers.source().model_type() {
-                "WordLevel" => tokenizers.encode_source(&sentence.source.join(" "))?,
+                "WordLevel" => {
+                    let words = sentence.source.iter().map(String::as_str);
+                    let words: Vec<&str> = words.filter(|&word| word != "</s>").collect();
+                    tokenizers.encode_source(&words.join(" "))?
+                }
                 _ => tokenizers.encode_source(&sentence.text)?,
             };
             wrong += usize::from(special_tokens.end_source(&ids) != case.source);

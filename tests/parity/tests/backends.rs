@@ -62,8 +62,8 @@ fn every_pretrained_model_is_the_original_s_on_every_backend() {
         // CTranslate2's translations are known for two of them, and both formats of weights for one.
         assert_eq!(out.matches("  as CTranslate2 ").count(), 2, "{out}");
         assert_eq!(out.matches("logits, .bin").count(), 1, "{out}");
-        // Of the one that is CTranslate2's.
-        assert_eq!(out.matches("log-probabilities").count(), 1, "{out}");
+        // Of those that are CTranslate2's and Marian's.
+        assert_eq!(out.matches("log-probabilities").count(), 4, "{out}");
     }
 }
 

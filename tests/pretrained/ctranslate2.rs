@@ -11,7 +11,7 @@ use transformer_core::{DecodeOptions, Translator};
 use super::support::{
     copied, corpus, directory, fails, file, folder, program, read_json, succeeds, with_model,
 };
-use super::translated;
+use super::{fine_tuned, translated};
 
 const NAME: &str = "ct2-marian-multi-int8";
 const SENTENCES: &str = ">>fra<< Where are you going?\n>>deu<< I was happy to help you.\n";
@@ -115,25 +115,7 @@ fn the_model_is_converted() {
 fn the_model_is_fine_tuned() {
     let folder = folder();
     let pairs = corpus(folder.path());
-    let tuned = folder.path().join("tuned");
-    let mut command = program("train");
-    command.args([
-        "--hold-out",
-        "5",
-        "--batch-tokens",
-        "200",
-        "--warmup",
-        "2",
-        "--updates",
-        "2",
-    ]);
-    command.args(["--validate-every", "2", "--peak-rate", "1e-4", "--init"]);
-    command.arg(directory(NAME)).arg("--out").arg(&tuned);
-    succeeds(command.arg("--data").arg(&pairs));
-    assert_eq!(
-        read_json(&tuned.join("config.json"))["model"],
-        "transformer"
-    );
+    let tuned = fine_tuned(&directory(NAME), folder.path(), &pairs);
     assert_eq!(translated(&tuned, &[], SENTENCES).len(), 2);
 }
 

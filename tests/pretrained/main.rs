@@ -11,7 +11,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
@@ -23,6 +23,20 @@ use support::{
 use transformer_core::decoding::{LengthPenalty, MaxLength, Strategy};
 use transformer_core::formats::TOKENIZER_FILES;
 use transformer_core::{DecodeOptions, Tokenizers, Transformer, TransformerConfig, Translator};
+
+/// Fine-tunes a model for two updates, and checks that the result is a directory of ours. Returns it.
+fn fine_tuned(model: &Path, folder: &Path, pairs: &Path) -> PathBuf {
+    let tuned = folder.join(format!("{}-tuned", model.file_name().unwrap().display()));
+    let mut command = program("train");
+    command.args(["--hold-out", "5", "--batch-tokens", "200"]);
+    command.args(["--warmup", "2", "--updates", "2"]);
+    command.args(["--validate-every", "2", "--peak-rate", "1e-4", "--init"]);
+    command.arg(model).arg("--out").arg(&tuned);
+    succeeds(command.arg("--data").arg(pairs));
+    let config = read_json(&tuned.join("config.json"));
+    assert_eq!(config["model"], "transformer");
+    tuned
+}
 
 /// The lines that `translate` answers with.
 fn translated(model: &Path, flags: &[&str], input: &str) -> Vec<String> {

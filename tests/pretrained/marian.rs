@@ -8,7 +8,7 @@ use transformer_core::ModelDirectory;
 use super::support::{
     copied, corpus, directory, fails, file, folder, program, read_json, succeeds, with_model,
 };
-use super::translated;
+use super::{fine_tuned, translated};
 
 const NAMES: [&str; 3] = ["marian-npz", "marian-student-int8", "marian-words"];
 /// Greedily in single precision, as the results in `expected.json`.
@@ -118,25 +118,7 @@ fn the_models_are_fine_tuned() {
     let folder = folder();
     let pairs = corpus(folder.path());
     for name in ["marian-npz", "marian-student-int8"] {
-        let tuned = folder.path().join(name);
-        let mut command = program("train");
-        command.args([
-            "--hold-out",
-            "5",
-            "--batch-tokens",
-            "200",
-            "--warmup",
-            "2",
-            "--updates",
-            "2",
-        ]);
-        command.args(["--validate-every", "2", "--peak-rate", "1e-4", "--init"]);
-        command.arg(directory(name)).arg("--out").arg(&tuned);
-        succeeds(command.arg("--data").arg(&pairs));
-        assert_eq!(
-            read_json(&tuned.join("config.json"))["model"],
-            "transformer"
-        );
+        let tuned = fine_tuned(&directory(name), folder.path(), &pairs);
         assert_eq!(translated(&tuned, &[], "Where is he?").len(), 1);
     }
 }

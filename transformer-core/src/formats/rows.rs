@@ -1,13 +1,40 @@
 //! Rows of zeros after those of a file, for tokens that only our model has.
 
+use std::path::Path;
+
+use crate::formats::error::ModelError;
+use crate::formats::name_map::{Import, Map};
 use crate::formats::parameter::StoredParameter;
+use crate::formats::state_dict::StateDict;
 use crate::formats::vocabularies::Vocabularies;
+use crate::models::config::TransformerConfig;
+
+/// The parameters in the tensors of a file, with rows for the tokens that it lacks, which are added to the
+/// configuration.
+///
+/// # Errors
+/// When tensors are missing, unknown, or of the wrong type or shape.
+pub(crate) fn with_padding(
+    map: &Map,
+    dict: &StateDict,
+    path: &Path,
+    vocabularies: &Vocabularies,
+    config: &mut TransformerConfig,
+) -> Result<Vec<StoredParameter>, ModelError> {
+    let problems = map.problems(dict);
+    if !problems.is_empty() {
+        return Err(ModelError::tensors(path, problems));
+    }
+    config.src_vocab_size += vocabularies.source.appended;
+    config.tgt_vocab_size += vocabularies.target().appended;
+    let parameters = map.imports(dict).into_iter().map(Import::into_parameter);
+    Ok(parameters
+        .map(|parameter| padded(parameter, vocabularies))
+        .collect())
+}
 
 /// The parameter with rows for the tokens that the file lacks.
-pub(crate) fn with_padding(
-    parameter: StoredParameter,
-    vocabularies: &Vocabularies,
-) -> StoredParameter {
+fn padded(parameter: StoredParameter, vocabularies: &Vocabularies) -> StoredParameter {
     let count = match parameter.path() {
         "src_embedding.weight" => vocabularies.source.appended,
         "tgt_embedding.weight" | "generator.weight" | "generator.bias" => {

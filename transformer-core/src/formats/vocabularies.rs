@@ -55,24 +55,24 @@ impl Vocabularies {
     /// The vocabularies of these sides, of which the first is for both if the second is absent. They are extended by a
     /// padding token unless they have the same.
     pub fn new(source: Side, target: Option<Side>) -> Self {
-        let mut vocabularies = Self {
-            source,
-            target,
-            pad: 0,
-        };
+        let mut vocabularies = Self::without_padding(source, target);
         vocabularies.set_padding();
         vocabularies
     }
 
     /// [`new`](Self::new), always extended.
     pub fn extended(source: Side, target: Option<Side>) -> Self {
-        let mut vocabularies = Self {
+        let mut vocabularies = Self::without_padding(source, target);
+        vocabularies.append_padding();
+        vocabularies
+    }
+
+    fn without_padding(source: Side, target: Option<Side>) -> Self {
+        Self {
             source,
             target,
             pad: 0,
-        };
-        vocabularies.append_padding();
-        vocabularies
+        }
     }
 
     pub fn target(&self) -> &Side {

@@ -6,10 +6,9 @@ use burn_flex::Flex;
 use transformer_core::formats::{CONFIG_FILE, CTRANSLATE2_FILE, CTranslate2Export};
 use transformer_core::models::WeightTying;
 use transformer_core::nn::Positions;
-use transformer_core::packed::PackedPrecision;
-use transformer_core::{DecodeOptions, PackedModel, Tokenizers, Transformer, TransformerConfig};
+use transformer_core::{Transformer, TransformerConfig};
 
-use super::{Target, device, read, search_with, tiny, write};
+use super::{Target, device, is_read, read, tiny, write};
 use crate::mutate::Format;
 
 const VOCABULARY: &str = "shared_vocabulary.json";
@@ -42,19 +41,6 @@ fn directory(folder: &Path, name: &str, int8: bool) -> PathBuf {
     directory
 }
 
-fn is_read(directory: &Path) -> bool {
-    let plain = Transformer::<Flex>::load(directory, &device());
-    let packed = PackedModel::load(directory, PackedPrecision::Int8);
-    if let (Ok(model), Ok(packed)) = (&plain, &packed) {
-        search_with(model, DecodeOptions::beam(2));
-        search_with(packed, DecodeOptions::beam(2));
-    }
-    if let Ok(tokenizers) = Tokenizers::load(directory) {
-        let _ = tokenizers.encode_source("w4 w5 </s>");
-    }
-    plain.is_ok()
-}
-
 /// `model.bin`.
 pub fn model(folder: &Path) -> Target {
     let seeds = [("f32", false), ("int8", true)]
@@ -65,7 +51,7 @@ pub fn model(folder: &Path) -> Target {
         seeds: seeds.to_vec(),
         run: Box::new(move |input| {
             write(&directory.join(CTRANSLATE2_FILE), input);
-            is_read(&directory)
+            is_read(&directory, "w4 w5 </s>")
         }),
     }
 }
@@ -79,7 +65,7 @@ fn json(folder: &Path, name: &str) -> Target {
         seeds: vec![read(&path)],
         run: Box::new(move |input| {
             write(&path, input);
-            is_read(&directory)
+            is_read(&directory, "w4 w5 </s>")
         }),
     }
 }

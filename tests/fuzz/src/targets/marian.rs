@@ -2,11 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use burn_flex::Flex;
-use transformer_core::packed::PackedPrecision;
-use transformer_core::{DecodeOptions, PackedModel, Tokenizers, Transformer};
-
-use super::{Target, device, fixture, read, search_with, write};
+use super::{Target, fixture, is_read, read, write};
 use crate::mutate::Format;
 
 /// A copy of the smallest model, whose settings name `model`.
@@ -28,19 +24,6 @@ fn directory(folder: &Path, model: &str) -> PathBuf {
     folder.to_owned()
 }
 
-fn is_read(directory: &Path) -> bool {
-    let plain = Transformer::<Flex>::load(directory, &device());
-    let packed = PackedModel::load(directory, PackedPrecision::Int8);
-    if let (Ok(model), Ok(packed)) = (&plain, &packed) {
-        search_with(model, DecodeOptions::beam(2));
-        search_with(packed, DecodeOptions::beam(2));
-    }
-    if let Ok(tokenizers) = Tokenizers::load(directory) {
-        let _ = tokenizers.encode_source("a b </s>");
-    }
-    plain.is_ok()
-}
-
 /// A directory whose file of this name is the input.
 fn target(folder: &Path, model: &str, name: &'static str, format: Format) -> Target {
     let directory = directory(folder, model);
@@ -50,7 +33,7 @@ fn target(folder: &Path, model: &str, name: &'static str, format: Format) -> Tar
         seeds: vec![read(&path)],
         run: Box::new(move |input| {
             write(&path, input);
-            is_read(&directory)
+            is_read(&directory, "a b </s>")
         }),
     }
 }

@@ -18,7 +18,10 @@ use std::path::{Path, PathBuf};
 
 use burn_flex::{Flex, FlexDevice};
 use transformer_core::decoding::{MaxLength, NextToken};
-use transformer_core::{DecodeOptions, Request, Search, Transformer, TransformerConfig};
+use transformer_core::packed::PackedPrecision;
+use transformer_core::{
+    DecodeOptions, PackedModel, Request, Search, Tokenizers, Transformer, TransformerConfig,
+};
 
 use crate::mutate::Format;
 
@@ -99,6 +102,20 @@ pub const ALL: &[(&str, Make)] = &[
 /// The device of the models that are read.
 fn device() -> FlexDevice {
     FlexDevice
+}
+
+/// Reads a directory of another library, and encodes a text. Returns whether the model was accepted.
+fn is_read(directory: &Path, text: &str) -> bool {
+    let plain = Transformer::<Flex>::load(directory, &device());
+    let packed = PackedModel::load(directory, PackedPrecision::Int8);
+    if let (Ok(model), Ok(packed)) = (&plain, &packed) {
+        search_with(model, DecodeOptions::beam(2));
+        search_with(packed, DecodeOptions::beam(2));
+    }
+    if let Ok(tokenizers) = Tokenizers::load(directory) {
+        let _ = tokenizers.encode_source(text);
+    }
+    plain.is_ok()
 }
 
 /// A folder of the repository's fixtures.

@@ -23,7 +23,7 @@ use crate::formats::converted::Lists;
 use crate::formats::error::ModelError;
 use crate::formats::files::{self, is_there};
 use crate::formats::format::{Files, Format, Opened};
-use crate::formats::name_map::{Import, Map};
+use crate::formats::name_map::Map;
 use crate::formats::names::{CTRANSLATE2_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE};
 use crate::formats::rows::with_padding;
 use crate::models::config::TransformerConfig;
@@ -64,16 +64,7 @@ impl Format for CTranslate2 {
         };
         let mut config = description.config()?;
         let map = map(&config, tensors_of(&file)).map_err(ModelError::unnamed(&path))?;
-        let problems = map.problems(&file.dict);
-        if !problems.is_empty() {
-            return Err(ModelError::tensors(&path, problems));
-        }
-        let parameters = map.imports(&file.dict).into_iter();
-        let parameters = parameters.map(Import::into_parameter);
-        let parameters = parameters.map(|parameter| with_padding(parameter, &vocabularies));
-        let parameters = parameters.collect();
-        config.src_vocab_size += vocabularies.source.appended;
-        config.tgt_vocab_size += vocabularies.target().appended;
+        let parameters = with_padding(&map, &file.dict, &path, &vocabularies, &mut config)?;
         Ok(Opened {
             format: "CTranslate2".to_owned(),
             config,

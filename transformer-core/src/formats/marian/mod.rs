@@ -27,7 +27,7 @@ use crate::formats::hugging_face::keys::Keys;
 use crate::formats::marian::model_file::ModelFile;
 use crate::formats::marian::place::Place;
 use crate::formats::marian::settings::Description;
-use crate::formats::name_map::{Import, Map};
+use crate::formats::name_map::Map;
 use crate::formats::rows::with_padding;
 
 /// Directories of Marian.
@@ -40,15 +40,15 @@ impl Format for Marian {
 
     fn open(&self, files: &Files) -> Result<Opened, ModelError> {
         let (place, mut file) = open(files)?;
-        let lists = vocabulary::lists(files, &place, &file)?;
+        let vocabularies = vocabulary::lists(files, &place, &file)?.vocabularies;
         let path = files.path(&place.model);
         let description = Description {
             keys: &file.keys,
             tensors: &file.dict.tensors,
-            vocabularies: &lists.vocabularies,
+            vocabularies: &vocabularies,
         };
         let mut config = description.config()?;
-        let options = place.options(&lists.vocabularies)?;
+        let options = place.options(&vocabularies)?;
         // They are for another way of quantizing the inputs of layers.
         file.dict
             .tensors
@@ -56,16 +56,7 @@ impl Format for Marian {
         // A file has fewer layers than tensors.
         let map = Map::transformer(&names::NAMES, &config, file.dict.tensors.len() + 1);
         let map = map.map_err(ModelError::unnamed(&path))?;
-        let problems = map.problems(&file.dict);
-        if !problems.is_empty() {
-            return Err(ModelError::tensors(&path, problems));
-        }
-        let parameters = map.imports(&file.dict).into_iter();
-        let parameters = parameters.map(Import::into_parameter);
-        let parameters = parameters.map(|parameter| with_padding(parameter, &lists.vocabularies));
-        let parameters = parameters.collect();
-        config.src_vocab_size = lists.vocabularies.source.tokens.len();
-        config.tgt_vocab_size = lists.vocabularies.target().tokens.len();
+        let parameters = with_padding(&map, &file.dict, &path, &vocabularies, &mut config)?;
         Ok(Opened {
             format: "Marian".to_owned(),
             config,

@@ -1,4 +1,4 @@
-//! Which files of a directory are the model, the vocabularies and the shortlist.
+//! Which files of a directory are the model and its vocabularies.
 
 use std::fs;
 use std::io::{self, Read};

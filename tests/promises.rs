@@ -20,7 +20,8 @@ use burn_autodiff::Autodiff;
 use clap::ValueEnum;
 use transformer_core::PackedModel;
 use transformer_core::decoding::{
-    Hypothesis, MaxLength, NextToken, Sampling, SourceTarget, Threads, padded, score,
+    Hypothesis, MaxLength, Next, NextToken, RequestProblem, Sampling, SourceTarget, Strategy,
+    Threads, Vocabulary, padded, score,
 };
 use transformer_core::models::WeightTying;
 use transformer_core::nn::{
@@ -75,6 +76,7 @@ promises! {
     a_sentence_has_the_same_logits_in_a_batch_as_alone: batch on B,
     token_by_token_is_all_at_once: cache on B,
     search_agrees_with_forward_in_any_batch_and_with_score: search on B,
+    the_most_likely_tokens_suffice_for_the_search: most_likely on B,
     translators_in_eight_threads_find_what_one_finds_alone: threads on B,
     packed_translators_in_eight_threads_find_what_one_finds_alone: packed_threads on B,
     a_packed_model_has_the_log_probabilities_of_its_model: packed_model on B,
@@ -391,6 +393,107 @@ fn search<B: Backend>(device: &B::Device) {
     }
     // A search that ignores its source would have two.
     assert!(distinct.len() > 2, "{distinct:?}");
+}
+
+/// A model of which the search always gets all log-probabilities.
+struct All<'a, M>(&'a M);
+
+impl<M: NextToken> NextToken for All<'_, M> {
+    type State = M::State;
+
+    fn vocabulary(&self) -> Vocabulary {
+        self.0.vocabulary()
+    }
+
+    fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
+        self.0.check_source(source)
+    }
+
+    fn start(&self, sources: &[&[u32]], threads: Threads) -> M::State {
+        self.0.start(sources, threads)
+    }
+
+    fn next(&self, last: &[u32], state: &mut M::State, attention: AttentionWeights) -> Next {
+        self.0.next(last, state, attention)
+    }
+
+    fn select(&self, state: &mut M::State, sources: &[usize], rows: &[usize]) {
+        self.0.select(state, sources, rows);
+    }
+}
+
+/// On a device that is not the host, only the most likely tokens are copied.
+fn most_likely<B: Backend>(device: &B::Device) {
+    const COUNT: usize = 9;
+    let model = paper_with_vocabulary(300).init::<B>(5, device).unwrap();
+
+    let start = || model.start(&SOURCES, Threads::All);
+    let (mut state, mut again) = (start(), start());
+    for position in 0..3 {
+        let last = TARGETS.map(|target| target[position]);
+        let all = model.next(&last, &mut state, AttentionWeights::Discard);
+        let best = model.next_best(&last, &mut again, AttentionWeights::Discard, COUNT);
+        let Some(tokens) = best.tokens else {
+            assert_eq!(best.log_probs, all.log_probs);
+            continue;
+        };
+        let rows = tokens.chunks(COUNT).zip(best.log_probs.chunks(COUNT));
+        assert_eq!(rows.len(), SOURCES.len());
+        for (all, (tokens, log_probs)) in all.log_probs.chunks(300).zip(rows) {
+            let mut expected: Vec<u32> = (0..300).collect();
+            expected.sort_by(|&a, &b| all[b as usize].total_cmp(&all[a as usize]));
+            expected.truncate(COUNT);
+            expected.sort_unstable();
+            assert_eq!(tokens, expected);
+            for (&token, &log_prob) in tokens.iter().zip(log_probs) {
+                let expected = f64::from(all[token as usize]);
+                assert_close(&[f64::from(log_prob)], &[expected], LOGIT_BOUND);
+            }
+        }
+    }
+
+    let requests = SOURCES.map(|source| Request::exact(source).with_prefix([source[0], 8]));
+    let limited = DecodeOptions {
+        max_length: MaxLength::Tokens(MAX_LENGTH),
+        min_length: 3,
+        banned_tokens: vec![8, 13],
+        no_repeat_ngram: 1,
+        ..DecodeOptions::beam(4)
+    };
+    let sampling = Sampling {
+        top_k: 5,
+        ..Sampling::default()
+    };
+    for options in [
+        DecodeOptions {
+            max_length: MaxLength::Tokens(MAX_LENGTH),
+            ..DecodeOptions::greedy()
+        },
+        DecodeOptions {
+            n_best: 4,
+            ..limited.clone()
+        },
+        DecodeOptions {
+            n_best: 3,
+            strategy: Strategy::Sample(sampling),
+            ..limited.clone()
+        },
+        DecodeOptions {
+            repetition_penalty: 1.5,
+            renormalize: true,
+            ..limited
+        },
+    ] {
+        let found = Search::new(&model, options.clone()).unwrap();
+        let found = found.run(&requests).unwrap();
+        let all = All(&model);
+        let expected = Search::new(&all, options).unwrap();
+        let expected = expected.run(&requests).unwrap();
+        assert_eq!(targets(&found), targets(&expected));
+        for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+            assert_close(&[found.score], &[expected.score], LOG_PROB_BOUND);
+        }
+    }
 }
 
 const SENTENCES: [&str; 6] = [

@@ -10,6 +10,9 @@ use crate::decoding::options::DecodeOptions;
 use crate::decoding::targets::Targets;
 use transformer_kernels::AttentionWeights;
 
+/// Only the most likely tokens are asked for if they are at most this part of the vocabulary.
+const FEW: usize = 8;
+
 /// A batch of requests during the search.
 pub(super) struct BatchSearch<'a, M: NextToken> {
     model: &'a M,
@@ -88,10 +91,14 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
                 self.model.read_prompts(&read, &mut self.state);
             }
             vec![vec![0.0; shortest]; begun.len()]
-        } else if shortest > 2 && self.options.coverage_penalty == 0.0 {
+        } else if shortest > 2
+            && self.options.coverage_penalty == 0.0
+            && self.options.shortlist.is_none()
+        {
             self.model.read(&begun, &mut self.state)
         } else {
-            // The coverage penalty needs the attention of every token; a single token is read as fast by a step.
+            // The coverage penalty needs the attention of every token, and a shortlist leaves out some probabilities;
+            // a single token is read as fast by a step.
             return Ok(ControlFlow::Continue(()));
         };
         let mut flow = ControlFlow::Continue(());
@@ -157,17 +164,25 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         &mut self,
         on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, DecodeError> {
-        let [mut log_probs, attention] = self.next_token();
+        let Next {
+            mut log_probs,
+            tokens,
+            attention,
+        } = self.next_token();
+        let attention = attention.unwrap_or_default();
         let of_source = attention.len() / self.targets.len();
         let mut attention = attention.chunks(of_source.max(1));
-        let rows = log_probs.chunks_mut(self.width * self.vocabulary.size);
+        let of_source = log_probs.len() / self.targets.len();
+        let mut tokens = tokens.as_deref().map(|tokens| tokens.chunks(of_source));
+        let rows = log_probs.chunks_mut(of_source);
         let mut flow = ControlFlow::Continue(());
         for (targets, log_probs) in self.targets.iter_mut().zip(rows) {
             if has_nan(log_probs) {
                 return Err(targets.not_a_number());
             }
             targets.attend(attention.next().unwrap_or_default());
-            targets.advance(log_probs);
+            let tokens = tokens.as_mut().and_then(Iterator::next);
+            targets.advance(tokens, log_probs);
             if let Some(token) = targets.certain_token() {
                 flow = flow_on(flow, || on_token(targets.index, token));
             }
@@ -175,9 +190,8 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         Ok(flow)
     }
 
-    /// The log-probabilities of every target's next token, `[rows, tgt_vocab_size]`, and the attention of its last one,
-    /// `[rows, src_len]`; empty without a coverage penalty.
-    fn next_token(&mut self) -> [Vec<f32>; 2] {
+    /// The prediction of every target's next token, with the attention of its last one if there is a coverage penalty.
+    fn next_token(&mut self) -> Next {
         let bos = self.vocabulary.special_tokens.bos;
         let last = self.targets.iter();
         let last: Vec<u32> = last.flat_map(|targets| targets.last_tokens(bos)).collect();
@@ -185,11 +199,17 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
             true => AttentionWeights::Return,
             false => AttentionWeights::Discard,
         };
-        let Next {
-            log_probs,
-            attention,
-        } = self.model.next(&last, &mut self.state, attention);
-        [log_probs, attention.unwrap_or_default()]
+        let needed = self.targets.iter().map(Targets::needed);
+        let needed = match self.options.shortlist {
+            Some(_) => None,
+            None => needed.reduce(|one, other| Some(one?.max(other?))).flatten(),
+        };
+        match needed.filter(|needed| needed * FEW <= self.vocabulary.size) {
+            Some(needed) => self
+                .model
+                .next_best(&last, &mut self.state, attention, needed),
+            None => self.model.next(&last, &mut self.state, attention),
+        }
     }
 
     /// The result when the caller stops the search; unfinished targets have their tokens so far.

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::decoding::candidates::Candidates;
+
 /// A hypothesis and a token to continue it with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
@@ -47,12 +49,9 @@ impl Best {
     }
 
     /// Offers every continuation of a hypothesis.
-    ///
-    /// # Shapes
-    /// - log_probs: `[tgt_vocab_size]`
-    pub fn offer(&mut self, parent: usize, rank: f64, log_probs: &[f32]) {
+    pub fn offer(&mut self, parent: usize, rank: f64, candidates: &Candidates<'_>) {
         let mut least = self.least(rank);
-        for (index, chunk) in log_probs.chunks(CHUNK).enumerate() {
+        for (index, chunk) in candidates.log_probs().chunks(CHUNK).enumerate() {
             if !any_above(chunk, least) {
                 continue;
             }
@@ -61,7 +60,7 @@ impl Best {
                     self.insert(Candidate {
                         rank: rank + f64::from(log_prob),
                         parent,
-                        token: (index * CHUNK + at) as u32,
+                        token: candidates.token(index * CHUNK + at),
                     });
                     least = self.least(rank);
                 }
@@ -100,7 +99,8 @@ mod tests {
     fn best(count: usize, rows: &[(f64, &[f32])]) -> Vec<(f64, usize, u32)> {
         let mut best = Best::new(count);
         for (parent, (rank, log_probs)) in rows.iter().enumerate() {
-            best.offer(parent, *rank, log_probs);
+            let mut log_probs = log_probs.to_vec();
+            best.offer(parent, *rank, &Candidates::new(None, &mut log_probs));
         }
         let sorted = best.into_sorted().into_iter();
         sorted.map(|c| (c.rank, c.parent, c.token)).collect()

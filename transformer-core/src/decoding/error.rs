@@ -121,6 +121,14 @@ pub enum DecodeOptionsError {
         /// Entries of the target vocabulary.
         vocab_size: usize,
     },
+    /// A shortlist with a token outside the target vocabulary.
+    #[error("the shortlist has token {token}, outside the vocabulary of {vocab_size}")]
+    Shortlist {
+        /// The token.
+        token: u32,
+        /// Entries of the target vocabulary.
+        vocab_size: usize,
+    },
     /// A forced first token outside the target vocabulary.
     #[error("`forced_first` is token {token}, outside the vocabulary of {vocab_size}")]
     ForcedToken {

@@ -26,6 +26,7 @@
 mod batch_search;
 mod batches;
 mod beam;
+mod candidates;
 mod cross_attention;
 mod error;
 mod next_token;
@@ -35,6 +36,7 @@ mod rules;
 mod sampling;
 mod scoring;
 mod search;
+mod shortlist;
 mod side_by_side;
 mod targets;
 mod teacher_forcing;
@@ -51,7 +53,8 @@ pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 pub use request::{Request, SourceTarget};
 pub use scoring::{TargetScore, score};
 pub use search::{Search, greedy};
-pub(crate) use teacher_forcing::{label_log_probs, log_probs_without, read_before};
+pub use shortlist::{Shortlist, ShortlistError};
+pub(crate) use teacher_forcing::{label_log_probs, log_probs_without, next_tokens, read_before};
 pub use transformer_cpu::Threads;
 
 /// A target that decoding found for a request.

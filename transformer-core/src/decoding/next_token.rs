@@ -115,6 +115,29 @@ pub trait NextToken: Sync {
     /// - output: see [`Next`]
     fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next;
 
+    /// [`next`](Self::next), where only the `count` most likely tokens of each row are needed: a model on another device
+    /// returns [`tokens`](Next::tokens), so that it need not copy all log-probabilities to the host. The default returns
+    /// all.
+    fn next_best(
+        &self,
+        last: &[u32],
+        state: &mut Self::State,
+        attention: AttentionWeights,
+        _count: usize,
+    ) -> Next {
+        self.next(last, state, attention)
+    }
+
+    /// Limits the next tokens of each source to candidates, right after [`start`](Self::start), and returns true:
+    /// [`next`](Self::next) then returns only these as [`tokens`](Next::tokens), and their probabilities sum to 1. The
+    /// default returns false, and the search picks the candidates from all tokens.
+    ///
+    /// # Shapes
+    /// - candidates: per source, tokens of the target vocabulary in ascending order
+    fn limit(&self, _candidates: &[Vec<u32>], _state: &mut Self::State) -> bool {
+        false
+    }
+
     /// Reads the targets of all rows at once, right after [`start`](Self::start), and returns the log-probability of
     /// each token. The last token of a target is scored but not read. After targets of equal length, such as a prompt,
     /// [`next`](Self::next) appends the last tokens; after others, the state must not be used again.
@@ -182,8 +205,11 @@ pub(crate) fn check_batch(sources: &[&[u32]]) {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Next {
-    /// Log-probabilities: `[rows, tgt_vocab_size]`.
+    /// Log-probabilities: `[rows, tgt_vocab_size]`, or `[rows, candidates]` of [`tokens`](Self::tokens).
     pub log_probs: Vec<f32>,
+    /// The tokens that the log-probabilities belong to, `[rows, candidates]`, ascending in each row; `None` for the
+    /// whole vocabulary. A row with fewer candidates ends in log-probabilities of −∞.
+    pub tokens: Option<Vec<u32>>,
     /// The last token's attention to each source token, averaged over layers and heads: `[rows, src_len]`. `None`
     /// unless requested, or if the model has no sources.
     pub attention: Option<Vec<f32>>,
@@ -194,7 +220,16 @@ impl Next {
     pub fn new(log_probs: Vec<f32>) -> Self {
         Self {
             log_probs,
+            tokens: None,
             attention: None,
+        }
+    }
+
+    /// Log-probabilities `[rows, candidates]` of these tokens, ascending in each row, without attention.
+    pub fn among(tokens: Vec<u32>, log_probs: Vec<f32>) -> Self {
+        Self {
+            tokens: Some(tokens),
+            ..Self::new(log_probs)
         }
     }
 
@@ -250,6 +285,20 @@ macro_rules! delegate {
 
             fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next {
                 (**self).next(last, state, attention)
+            }
+
+            fn next_best(
+                &self,
+                last: &[u32],
+                state: &mut Self::State,
+                attention: AttentionWeights,
+                count: usize,
+            ) -> Next {
+                (**self).next_best(last, state, attention, count)
+            }
+
+            fn limit(&self, candidates: &[Vec<u32>], state: &mut Self::State) -> bool {
+                (**self).limit(candidates, state)
             }
 
             fn read(&self, targets: &[&[u32]], state: &mut Self::State) -> Vec<Vec<f32>> {
@@ -354,8 +403,8 @@ impl<M: NextToken> NextToken for Ensemble<M> {
             sum
         });
         Next {
-            log_probs: log_of_mean(log_probs),
             attention: sum.map(|sum| sum.into_iter().map(|sum| sum / count).collect()),
+            ..Next::new(log_of_mean(log_probs))
         }
     }
 

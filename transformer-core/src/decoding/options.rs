@@ -1,6 +1,9 @@
 //! Options of decoding.
 
+use std::sync::Arc;
+
 use crate::decoding::error::DecodeOptionsError;
+use crate::decoding::shortlist::Shortlist;
 
 /// The strategy of decoding, its limits, and rules for tokens.
 ///
@@ -50,6 +53,9 @@ pub struct DecodeOptions {
     /// Whether the probabilities that the rules leave for the next token are divided by their sum, like Hugging Face's
     /// `renormalize_logits`. Scores are then computed from these; samples stay the same.
     pub renormalize: bool,
+    /// The tokens that a source's targets may contain; `None` for all. The tokens that a target must begin with and
+    /// `<eos>` are allowed in any case. Ignored by models without sources.
+    pub shortlist: Option<Arc<Shortlist>>,
     /// Source tokens per batch, padding included; a batch has at least one source.
     pub batch_tokens: usize,
     /// The maximum length of a source in tokens; on some backends, the memory of attention grows with its square.
@@ -85,6 +91,7 @@ impl DecodeOptions {
             no_repeat_ngram: 0,
             repetition_penalty: 1.0,
             renormalize: false,
+            shortlist: None,
             batch_tokens: 2048,
             max_src_len: 1024,
         }

@@ -1,6 +1,7 @@
 //! Rules that force or exclude the next token of a hypothesis.
 
-use crate::decoding::options::DecodeOptions;
+use crate::decoding::candidates::Candidates;
+use crate::decoding::options::{DecodeOptions, Strategy};
 use crate::special_tokens::SpecialTokens;
 
 /// The tokens that a target must begin with: [`DecodeOptions::forced_first`], then the prefix of its request, which
@@ -88,31 +89,57 @@ impl<'a> Rules<'a> {
         is_forced || self.options.renormalize || log_prob == f32::NEG_INFINITY
     }
 
+    /// How many of the most likely tokens suffice to choose the tokens that follow a target; `None` if all are needed.
+    pub fn needed(&self, target: &[u32]) -> Option<usize> {
+        let options = self.options;
+        let chosen = match &options.strategy {
+            Strategy::Beam { size } => 2 * size,
+            Strategy::Sample(sampling) if sampling.top_k > 0 => sampling.top_k,
+            Strategy::Sample(_) => return None,
+        };
+        let changes_all = options.renormalize || options.repetition_penalty != 1.0;
+        if changes_all || self.forced(target.len()).is_some() {
+            return None;
+        }
+        let repeating = completing(target, options.no_repeat_ngram).len();
+        // Each of them may be among the most likely. One more for `min_length`.
+        Some(chosen + options.banned_tokens.len() + repeating + 1)
+    }
+
+    /// The only token that may come at a position, by the beginning or by the options.
+    fn forced(&self, at: usize) -> Option<u32> {
+        let last = self.options.forced_last && at + 1 >= self.limit;
+        let last = last.then_some(self.special_tokens.eos);
+        self.beginning.token(at).or(last)
+    }
+
     /// Applies the rules: excluded tokens get −∞, the log-probabilities of repeated tokens are multiplied by their
     /// penalty, and a certain token gets 0 (forced by the options, or in a prefix and excluded by the model). Then the
     /// remaining probabilities are divided by their sum, if the options say so.
     ///
-    /// # Shapes
-    /// - log_probs: `[tgt_vocab_size]`
-    pub fn apply(&self, target: &[u32], log_probs: &mut [f32]) -> Applied {
+    /// The tokens of the beginning and `<eos>` are candidates.
+    pub fn apply(&self, target: &[u32], candidates: &mut Candidates<'_>) -> Applied {
         let at = target.len();
-        let renormalize = self.options.renormalize;
-        if let Some(token) = self.beginning.token(at) {
-            if self.beginning.is_prompt {
-                log_probs[token as usize] = 0.0;
-                return force(token, true, log_probs);
-            }
-            let is_certain = self.is_certain(at, log_probs[token as usize]);
-            return force(token, is_certain, log_probs);
-        }
-        if self.options.forced_last && at + 1 >= self.limit {
-            return force(self.special_tokens.eos, true, log_probs);
+        if let Some(token) = self.forced(at) {
+            let is_certain = match self.beginning.token(at) {
+                Some(_) if self.beginning.is_prompt => {
+                    // Read, not predicted.
+                    if let Some(log_prob) = candidates.get_mut(token) {
+                        *log_prob = 0.0;
+                    }
+                    true
+                }
+                Some(_) => self.is_certain(at, candidates.get(token)),
+                None => true,
+            };
+            return force(token, is_certain, candidates);
         }
         let mut is_changed = false;
         let mut exclude = |token: u32| {
-            let log_prob = &mut log_probs[token as usize];
-            is_changed |= *log_prob > f32::NEG_INFINITY;
-            *log_prob = f32::NEG_INFINITY;
+            if let Some(log_prob) = candidates.get_mut(token) {
+                is_changed |= *log_prob > f32::NEG_INFINITY;
+                *log_prob = f32::NEG_INFINITY;
+            }
         };
         self.options
             .banned_tokens
@@ -125,18 +152,22 @@ impl<'a> Rules<'a> {
         completing(target, self.options.no_repeat_ngram)
             .into_iter()
             .for_each(exclude);
-        let changed = self.penalize_repeated(target, log_probs);
+        let changed = self.penalize_repeated(target, candidates);
         is_changed |= !changed.is_empty();
         Applied {
             changed,
-            log_sum: match renormalize && is_changed {
-                true => normalize(log_probs),
+            log_sum: match self.options.renormalize && is_changed {
+                true => normalize(candidates.log_probs_mut()),
                 false => 0.0,
             },
         }
     }
 
-    fn penalize_repeated(&self, target: &[u32], log_probs: &mut [f32]) -> Vec<(u32, f32)> {
+    fn penalize_repeated(
+        &self,
+        target: &[u32],
+        candidates: &mut Candidates<'_>,
+    ) -> Vec<(u32, f32)> {
         let penalty = self.options.repetition_penalty as f32;
         if penalty == 1.0 {
             return Vec::new();
@@ -148,7 +179,7 @@ impl<'a> Rules<'a> {
         repeated.dedup();
         let changed = repeated.into_iter().filter_map(|token| {
             // A start token may be outside the vocabulary.
-            let log_prob = log_probs.get_mut(token as usize)?;
+            let log_prob = candidates.get_mut(token)?;
             let original = *log_prob;
             *log_prob *= penalty;
             Some((token, original))
@@ -178,10 +209,12 @@ impl Applied {
 }
 
 /// Excludes all tokens but one, which keeps its log-probability unless it is certain.
-fn force(token: u32, is_certain: bool, log_probs: &mut [f32]) -> Applied {
-    let log_prob = log_probs[token as usize];
-    log_probs.fill(f32::NEG_INFINITY);
-    log_probs[token as usize] = if is_certain { 0.0 } else { log_prob };
+fn force(token: u32, is_certain: bool, candidates: &mut Candidates<'_>) -> Applied {
+    let log_prob = candidates.get(token);
+    candidates.log_probs_mut().fill(f32::NEG_INFINITY);
+    if let Some(forced) = candidates.get_mut(token) {
+        *forced = if is_certain { 0.0 } else { log_prob };
+    }
     Applied {
         changed: vec![(token, log_prob)],
         log_sum: 0.0,
@@ -190,7 +223,7 @@ fn force(token: u32, is_certain: bool, log_probs: &mut [f32]) -> Applied {
 
 /// Divides the probabilities by their sum, and returns the logarithm of the sum. Changes nothing if every token is
 /// excluded.
-fn normalize(log_probs: &mut [f32]) -> f32 {
+pub(super) fn normalize(log_probs: &mut [f32]) -> f32 {
     let most = log_probs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if most == f32::NEG_INFINITY {
         return 0.0;
@@ -227,7 +260,7 @@ mod tests {
 
     fn applied(options: DecodeOptions, prefix: &[u32], target: &[u32]) -> Vec<f32> {
         let mut log_probs = vec![-1.0, -2.0, -3.0, -4.0, -5.0];
-        rules(&options, prefix).apply(target, &mut log_probs);
+        rules(&options, prefix).apply(target, &mut Candidates::new(None, &mut log_probs));
         log_probs
     }
 
@@ -279,7 +312,8 @@ mod tests {
     fn a_token_of_a_prefix_that_the_model_excludes_is_certain() {
         let options = DecodeOptions::greedy();
         let mut log_probs = [-1.0, OUT, -3.0, -4.0, -5.0];
-        let changed = rules(&options, &[4, 1]).apply(&[4], &mut log_probs);
+        let changed =
+            rules(&options, &[4, 1]).apply(&[4], &mut Candidates::new(None, &mut log_probs));
         assert_eq!(log_probs, [OUT, 0.0, OUT, OUT, OUT]);
         assert_eq!(changed, of([(1, OUT)]));
     }
@@ -306,7 +340,8 @@ mod tests {
             ..DecodeOptions::greedy()
         };
         let mut log_probs = vec![-1.0, -2.0, -3.0, -4.0, -5.0];
-        let changed = rules(&options, &[]).apply(&[3, 1, 3], &mut log_probs);
+        let changed =
+            rules(&options, &[]).apply(&[3, 1, 3], &mut Candidates::new(None, &mut log_probs));
         // With the start token, 0.
         assert_eq!(log_probs, [-1.5, -3.0, -3.0, -6.0, -5.0]);
         assert_eq!(changed, of([(0, -1.0), (1, -2.0), (3, -4.0)]));
@@ -322,7 +357,7 @@ mod tests {
         };
         let before = [0.5_f32, 0.25, 0.125, 0.0625, 0.0625].map(f32::ln);
         let mut log_probs = before;
-        let applied = rules(&options, &[]).apply(&[], &mut log_probs);
+        let applied = rules(&options, &[]).apply(&[], &mut Candidates::new(None, &mut log_probs));
         assert_eq!(
             log_probs.map(|log_prob| log_prob == OUT),
             [true, false, false, true, true]
@@ -342,17 +377,17 @@ mod tests {
             ..options.clone()
         };
         let mut log_probs = [-1.0, -2.0, -3.0, -4.0, -5.0];
-        rules(&nothing, &[]).apply(&[], &mut log_probs);
+        rules(&nothing, &[]).apply(&[], &mut Candidates::new(None, &mut log_probs));
         assert_eq!(log_probs, [-1.0, -2.0, -3.0, -4.0, -5.0]);
         let all = DecodeOptions {
             banned_tokens: vec![0, 1, 2, 3, 4],
             ..options.clone()
         };
-        rules(&all, &[]).apply(&[], &mut log_probs);
+        rules(&all, &[]).apply(&[], &mut Candidates::new(None, &mut log_probs));
         assert_eq!(log_probs, [OUT; 5]);
         // The token of a prefix is the only one that is left.
         let mut log_probs = before;
-        let applied = rules(&options, &[3]).apply(&[], &mut log_probs);
+        let applied = rules(&options, &[3]).apply(&[], &mut Candidates::new(None, &mut log_probs));
         assert_eq!(log_probs, [OUT, OUT, OUT, 0.0, OUT]);
         assert_eq!(applied, of([(3, before[3])]));
     }
@@ -399,7 +434,8 @@ mod tests {
             ),
         ] {
             let mut log_probs = [-1.0, -2.0, -3.0, -4.0, -5.0];
-            let changed = rules(&options, prefix).apply(target, &mut log_probs);
+            let changed =
+                rules(&options, prefix).apply(target, &mut Candidates::new(None, &mut log_probs));
             assert_eq!((log_probs, changed), (expected, of(before)));
         }
     }

@@ -3,6 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::decoding::candidates::Candidates;
 use crate::decoding::options::Sampling;
 
 impl Sampling {
@@ -22,11 +23,8 @@ impl Sampling {
     /// to random number is drawn: an exponential race, in which a token wins in proportion to its weight. A rounding
     /// error in the weights, which may differ between batches, changes the draw only if two tokens are that close; with
     /// cumulative sums, it would move the bounds of all tokens.
-    ///
-    /// # Shapes
-    /// - log_probs: `[tgt_vocab_size]`
-    pub(super) fn draw(&self, log_probs: &[f32], random: &mut ChaCha8Rng) -> Option<u32> {
-        let kept = self.kept(log_probs);
+    pub(super) fn draw(&self, candidates: &Candidates<'_>, random: &mut ChaCha8Rng) -> Option<u32> {
+        let kept = self.kept(candidates);
         let most = kept
             .iter()
             .map(|&(_, log_prob)| log_prob)
@@ -41,11 +39,11 @@ impl Sampling {
     }
 
     /// The tokens that may be drawn, with their log-probabilities.
-    fn kept(&self, log_probs: &[f32]) -> Vec<(u32, f64)> {
-        let all = log_probs.iter().enumerate();
+    fn kept(&self, candidates: &Candidates<'_>) -> Vec<(u32, f64)> {
+        let all = candidates.log_probs().iter().enumerate();
         let mut kept: Vec<(u32, f64)> = all
             .filter(|(_, log_prob)| log_prob.is_finite())
-            .map(|(token, &log_prob)| (token as u32, f64::from(log_prob)))
+            .map(|(at, &log_prob)| (candidates.token(at), f64::from(log_prob)))
             .collect();
         let truncates = self.top_k > 0 && self.top_k < kept.len();
         if truncates || self.top_p < 1.0 {
@@ -108,12 +106,16 @@ mod tests {
         probs.map(f32::ln).to_vec()
     }
 
+    fn draw(sampling: &Sampling, log_probs: &[f32], random: &mut ChaCha8Rng) -> Option<u32> {
+        sampling.draw(&Candidates::new(None, &mut log_probs.to_vec()), random)
+    }
+
     /// The frequency of each token in 20 000 draws.
     fn frequencies(sampling: &Sampling) -> Vec<f64> {
         let mut random = sampling.random(&[3], 0);
         let mut counts = [0; 5];
         for _ in 0..20_000 {
-            counts[sampling.draw(&log_probs(), &mut random).unwrap() as usize] += 1;
+            counts[draw(sampling, &log_probs(), &mut random).unwrap() as usize] += 1;
         }
         counts.map(|count| f64::from(count) / 20_000.0).to_vec()
     }
@@ -174,7 +176,7 @@ mod tests {
         let mut random = [sampling.random(&[3], 0), sampling.random(&[3], 0)];
         let others = (0..2000).filter(|_| {
             let [first, second] = &mut random;
-            sampling.draw(&exact, first) != sampling.draw(&rounded, second)
+            draw(&sampling, &exact, first) != draw(&sampling, &rounded, second)
         });
         assert_eq!(others.count(), 0);
     }
@@ -182,7 +184,11 @@ mod tests {
     #[test]
     fn where_everything_is_banned_nothing_is_drawn() {
         let sampling = Sampling::default();
-        let drawn = sampling.draw(&[f32::NEG_INFINITY; 3], &mut sampling.random(&[], 0));
+        let drawn = draw(
+            &sampling,
+            &[f32::NEG_INFINITY; 3],
+            &mut sampling.random(&[], 0),
+        );
         assert_eq!(drawn, None);
     }
 

@@ -72,6 +72,11 @@ impl<'a, M: NextToken> Search<'a, M> {
         if let Some(token) = unknown_token(options.forced_first.as_slice(), vocab_size) {
             return Err(DecodeOptionsError::ForcedToken { token, vocab_size });
         }
+        let listed = options.shortlist.as_ref();
+        let largest = listed.and_then(|shortlist| shortlist.largest());
+        if let Some(token) = unknown_token(largest.as_slice(), vocab_size) {
+            return Err(DecodeOptionsError::Shortlist { token, vocab_size });
+        }
         let min_length = options.min_length;
         match model.max_target_len() {
             Some(max_len) if min_length > max_len => Err(DecodeOptionsError::MinLength {
@@ -226,9 +231,23 @@ impl<'a, M: NextToken> Search<'a, M> {
         let targets = batch.iter().zip(&sources);
         let targets =
             targets.map(|(&index, source)| self.targets(index, &work.requests[index], source));
-        let state = self.model.start(&sources, threads);
-        let batch = BatchSearch::new(self.model, &self.options, state, targets.collect());
-        batch.run(on_token)
+        let mut targets: Vec<Targets<'_>> = targets.collect();
+        let mut state = self.model.start(&sources, threads);
+        if let Some(shortlist) = self.options.shortlist.as_deref()
+            && sources.iter().all(|source| !source.is_empty())
+        {
+            let vocab_size = self.model.vocabulary().size;
+            let candidates = targets.iter().zip(&sources);
+            let candidates = candidates
+                .map(|(targets, source)| targets.candidates(shortlist, source, vocab_size));
+            let candidates: Vec<Vec<u32>> = candidates.collect();
+            if !self.model.limit(&candidates, &mut state) {
+                for (targets, candidates) in targets.iter_mut().zip(candidates) {
+                    targets.limit(candidates);
+                }
+            }
+        }
+        BatchSearch::new(self.model, &self.options, state, targets).run(on_token)
     }
 }
 

@@ -5,9 +5,11 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::decoding::Hypothesis;
 use crate::decoding::beam::Best;
+use crate::decoding::candidates::Candidates;
 use crate::decoding::error::{DecodeError, RequestProblem};
 use crate::decoding::options::{DecodeOptions, Sampling, Strategy};
-use crate::decoding::rules::{Applied, Beginning, Rules};
+use crate::decoding::rules::{Applied, Beginning, Rules, normalize};
+use crate::decoding::shortlist::Shortlist;
 use crate::special_tokens::SpecialTokens;
 
 /// The targets of one source during the search.
@@ -22,6 +24,8 @@ pub(super) struct Targets<'a> {
     /// The unfinished targets; the same number in every source of the batch.
     live: Vec<Live>,
     ended: Vec<Hypothesis>,
+    /// The tokens that the targets are limited to, in ascending order; `None` if the model does so, or for all tokens.
+    limited_to: Option<Vec<u32>>,
     /// The generator of each sample.
     random: Vec<ChaCha8Rng>,
 }
@@ -62,6 +66,7 @@ impl<'a> Targets<'a> {
             eos: special_tokens.eos,
             live: vec![Live::default()],
             ended: Vec::new(),
+            limited_to: None,
             random: match &options.strategy {
                 Strategy::Beam { .. } => Vec::new(),
                 Strategy::Sample(sampling) => (0..options.n_best)
@@ -69,6 +74,22 @@ impl<'a> Targets<'a> {
                     .collect(),
             },
         }
+    }
+
+    /// The tokens that the targets may contain, in ascending order.
+    pub fn candidates(&self, shortlist: &Shortlist, source: &[u32], vocab_size: usize) -> Vec<u32> {
+        let mut candidates = shortlist.candidates(source);
+        candidates.retain(|&token| (token as usize) < vocab_size);
+        candidates.extend(self.rules.beginning().tokens());
+        candidates.push(self.eos);
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates
+    }
+
+    /// Limits the targets to tokens, in ascending order. Model predictions for all tokens are then reduced to them.
+    pub fn limit(&mut self, tokens: Vec<u32>) {
+        self.limited_to = Some(tokens);
     }
 
     /// Whether the targets begin with a prompt, which is read but not predicted.
@@ -142,16 +163,50 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Extends the targets by a token. Overwrites the log-probabilities, `[width, tgt_vocab_size]`.
-    pub fn advance(&mut self, log_probs: &mut [f32]) {
-        let vocab_size = log_probs.len() / self.live.len();
+    /// How many of the most likely tokens suffice for [`advance`](Self::advance); `None` if all are needed.
+    pub fn needed(&self) -> Option<usize> {
+        let growing = self.live.iter().filter(|live| !live.is_dead);
+        let mut needed = growing.map(|live| self.rules.needed(&live.tokens));
+        needed.try_fold(0, |most, needed| needed.map(|needed| most.max(needed)))
+    }
+
+    /// Extends the targets by a token. Overwrites the log-probabilities.
+    ///
+    /// # Shapes
+    /// - tokens: the candidates, `[width, candidates]`, ascending in each row; `None` for the whole vocabulary
+    /// - log_probs: `[width, candidates]`
+    pub fn advance(&mut self, tokens: Option<&[u32]>, log_probs: &mut [f32]) {
+        match &self.limited_to {
+            Some(candidates) => {
+                let rows = log_probs.chunks(log_probs.len() / self.live.len());
+                let mut limited: Vec<f32> = rows
+                    .flat_map(|row| candidates.iter().map(|&token| row[token as usize]))
+                    .collect();
+                limited.chunks_mut(candidates.len()).for_each(|row| {
+                    normalize(row);
+                });
+                let tokens = candidates.repeat(self.live.len());
+                self.choose(Some(&tokens), &mut limited);
+            }
+            None => self.choose(tokens, log_probs),
+        }
+    }
+
+    fn choose(&mut self, tokens: Option<&[u32]>, log_probs: &mut [f32]) {
+        let count = log_probs.len() / self.live.len();
+        let mut tokens = tokens.map(|tokens| tokens.chunks(count));
         let mut rows: Vec<Row<'_>> = Vec::new();
-        for (live, log_probs) in self.live.iter().zip(log_probs.chunks_mut(vocab_size)) {
+        for (live, log_probs) in self.live.iter().zip(log_probs.chunks_mut(count)) {
+            let tokens = tokens.as_mut().and_then(Iterator::next);
+            let mut candidates = Candidates::new(tokens, log_probs);
             let applied = match live.is_dead {
                 true => Applied::default(),
-                false => self.rules.apply(&live.tokens, log_probs),
+                false => self.rules.apply(&live.tokens, &mut candidates),
             };
-            rows.push(Row { log_probs, applied });
+            rows.push(Row {
+                candidates,
+                applied,
+            });
         }
         let mut live = match &self.options.strategy {
             Strategy::Beam { size } => self.beam(*size, &rows),
@@ -167,7 +222,7 @@ impl<'a> Targets<'a> {
         let mut best = Best::new(2 * size);
         for (parent, (live, row)) in self.live.iter().zip(rows).enumerate() {
             if !live.is_dead {
-                best.offer(parent, live.rank, row.log_probs);
+                best.offer(parent, live.rank, &row.candidates);
             }
         }
         let candidates = best.into_sorted();
@@ -199,7 +254,7 @@ impl<'a> Targets<'a> {
             let random = &mut self.random[sample];
             let token = match live.is_dead {
                 true => None,
-                false => sampling.draw(rows[parent].log_probs, random),
+                false => sampling.draw(&rows[parent].candidates, random),
             };
             match token {
                 Some(token) if !self.ends(parent, token) => {
@@ -224,7 +279,7 @@ impl<'a> Targets<'a> {
     fn end(&mut self, parent: usize, row: &Row<'_>) {
         let live = &self.live[parent];
         let log_prob = live.log_prob + row.log_prob(self.eos);
-        let rank = live.rank + f64::from(row.log_probs[self.eos as usize]);
+        let rank = live.rank + row.rank(self.eos);
         self.ended.push(Hypothesis {
             tokens: live.tokens.clone(),
             finished: true,
@@ -348,17 +403,21 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// The log-probabilities of a target's next token.
+/// The candidates for a target's next token, after the rules.
 struct Row<'a> {
-    /// The log-probabilities after the rules: `[tgt_vocab_size]`.
-    log_probs: &'a [f32],
+    candidates: Candidates<'a>,
     applied: Applied,
 }
 
 impl Row<'_> {
+    /// The log-probability after the rules.
+    fn rank(&self, token: u32) -> f64 {
+        f64::from(self.candidates.get(token))
+    }
+
     /// The model's log-probability.
     fn log_prob(&self, token: u32) -> f64 {
-        self.applied.before(token, self.log_probs[token as usize])
+        self.applied.before(token, self.candidates.get(token))
     }
 }
 
@@ -371,7 +430,7 @@ impl Live {
             tokens,
             parent,
             log_prob: self.log_prob + row.log_prob(token),
-            rank: self.rank + f64::from(row.log_probs[token as usize]),
+            rank: self.rank + row.rank(token),
             coverage: self.coverage.clone(),
             is_dead: false,
         }

@@ -1,9 +1,10 @@
 //! Log-probabilities from a model's logits: of next tokens, and of given targets.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Int, Tensor, Transaction};
 
 use crate::decoding::batches::{column, padded, to_host};
+use crate::decoding::next_token::Next;
 use crate::special_tokens::SpecialTokens;
 use transformer_kernels as ops;
 
@@ -54,12 +55,68 @@ pub(crate) fn log_probs_without<B: Backend>(
     logits: Tensor<B, 2>,
     excluded: &[u32],
 ) -> Tensor<B, 2> {
+    log_probs(without(logits, excluded))
+}
+
+/// The prediction of next tokens: the `likeliest` if they are given and the device finds them, so that little is copied to
+/// the host; otherwise all.
+///
+/// # Shapes
+/// - logits: `[rows, vocab_size]`
+pub(crate) fn next_tokens<B: Backend>(
+    logits: Tensor<B, 2>,
+    excluded: &[u32],
+    likeliest: Option<usize>,
+) -> Next {
+    let logits = without(logits, excluded);
+    match likeliest {
+        Some(count) if count <= MOST && finds_most_likely::<B>(&logits.device()) => {
+            most_likely(logits, count)
+        }
+        _ => Next::from(log_probs(logits)),
+    }
+}
+
+/// The `count` most likely tokens of each row, by one copy from the device.
+fn most_likely<B: Backend>(logits: Tensor<B, 2>, count: usize) -> Next {
+    let tokens = logits.clone().argtopk(count, 1);
+    let values = logits.clone().gather(1, tokens.clone());
+    let most = values.clone().max_dim(1);
+    let sum = (logits - most.clone()).exp().sum_dim(1);
+    let log_probs = values - (sum.log() + most);
+    let mut copied = Transaction::default()
+        .register(tokens)
+        .register(log_probs)
+        .execute()
+        .into_iter();
+    let mut values = || copied.next().expect("one value per registered tensor");
+    let (tokens, log_probs) = (values(), values());
+    let mut pairs: Vec<(u32, f32)> = tokens.iter::<u32>().zip(log_probs.iter()).collect();
+    for row in pairs.chunks_mut(count) {
+        row.sort_unstable_by_key(|&(token, _)| token);
+    }
+    let (tokens, log_probs) = pairs.into_iter().unzip();
+    Next::among(tokens, log_probs)
+}
+
+/// The most tokens per row that a device searches for.
+const MOST: usize = 64;
+
+/// Whether a backend computes outside the host's memory, and has a kernel for the largest values: Burn's backends for a
+/// processor have none.
+fn finds_most_likely<B: Backend>(device: &B::Device) -> bool {
+    let name = B::name(device);
+    name.contains("cubecl") || (name.contains("libtorch") && !name.contains("cpu"))
+}
+
+/// Logits in single precision, −∞ for the excluded tokens.
+fn without<B: Backend>(logits: Tensor<B, 2>, excluded: &[u32]) -> Tensor<B, 2> {
     let [rows, _] = logits.dims();
     let without = |logits: Tensor<B, 2>, &token: &u32| {
         let token = token as usize;
         logits.slice_fill([0..rows, token..token + 1], f32::NEG_INFINITY)
     };
-    log_probs(excluded.iter().fold(logits.cast(DType::F32), without))
+    excluded.iter().fold(logits.cast(DType::F32), without)
 }
 
 #[cfg(test)]

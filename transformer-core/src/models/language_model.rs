@@ -6,7 +6,8 @@ use burn::tensor::{Int, Tensor};
 
 use crate::decoding::RequestProblem;
 use crate::decoding::{
-    Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without, padded,
+    Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without,
+    next_tokens, padded,
 };
 use crate::models::config::TransformerConfig;
 use crate::nn::block::Context;
@@ -197,6 +198,21 @@ impl<B: Backend> LanguageModel<B> {
     }
 }
 
+impl<B: Backend> LanguageModel<B> {
+    /// Appends a token to every row, and predicts the next ones: only the `likeliest`, if they are given.
+    fn predict(
+        &self,
+        last: &[u32],
+        cache: &mut Cache<B, LayerState<B>>,
+        likeliest: Option<usize>,
+    ) -> Next {
+        let tokens = column(last, &self.device());
+        let output = self.decode_next(tokens, cache, AttentionWeights::Discard);
+        let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
+        next_tokens(logits, &self.config.excluded_tokens, likeliest)
+    }
+}
+
 impl<B: Backend> NextToken for LanguageModel<B> {
     type State = Cache<B, LayerState<B>>;
 
@@ -218,10 +234,17 @@ impl<B: Backend> NextToken for LanguageModel<B> {
     }
 
     fn next(&self, last: &[u32], cache: &mut Cache<B, LayerState<B>>, _: AttentionWeights) -> Next {
-        let tokens = column(last, &self.device());
-        let output = self.decode_next(tokens, cache, AttentionWeights::Discard);
-        let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
-        Next::from(log_probs_without(logits, &self.config.excluded_tokens))
+        self.predict(last, cache, None)
+    }
+
+    fn next_best(
+        &self,
+        last: &[u32],
+        cache: &mut Cache<B, LayerState<B>>,
+        _: AttentionWeights,
+        count: usize,
+    ) -> Next {
+        self.predict(last, cache, Some(count))
     }
 
     fn read(&self, targets: &[&[u32]], cache: &mut Cache<B, LayerState<B>>) -> Vec<Vec<f32>> {

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::decoding::{
     Next, NextToken, RequestProblem, Vocabulary, check_batch, column, label_log_probs,
-    log_probs_without, padded, to_host, unknown_token,
+    log_probs_without, next_tokens, padded, to_host, unknown_token,
 };
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
@@ -44,13 +44,17 @@ impl<B: Backend> NextToken for Transformer<B> {
         cache: &mut Cache<B, LayerState<B>>,
         attention: AttentionWeights,
     ) -> Next {
-        let output = self.decode_next(column(last, &self.device()), cache, attention);
-        let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
-        let next = Next::from(log_probs_without(logits, &self.config().excluded_tokens));
-        match attention {
-            AttentionWeights::Discard => next,
-            AttentionWeights::Return => next.with_attention(to_host(mean(output.cross_attention))),
-        }
+        self.predict(last, cache, attention, None)
+    }
+
+    fn next_best(
+        &self,
+        last: &[u32],
+        cache: &mut Cache<B, LayerState<B>>,
+        attention: AttentionWeights,
+        count: usize,
+    ) -> Next {
+        self.predict(last, cache, attention, Some(count))
     }
 
     fn read(&self, targets: &[&[u32]], cache: &mut Cache<B, LayerState<B>>) -> Vec<Vec<f32>> {
@@ -68,6 +72,25 @@ impl<B: Backend> NextToken for Transformer<B> {
 
     fn select(&self, cache: &mut Cache<B, LayerState<B>>, sources: &[usize], rows: &[usize]) {
         cache.select(sources, rows);
+    }
+}
+
+impl<B: Backend> Transformer<B> {
+    /// Appends a token to every row, and predicts the next ones: only the `likeliest`, if they are given.
+    fn predict(
+        &self,
+        last: &[u32],
+        cache: &mut Cache<B, LayerState<B>>,
+        attention: AttentionWeights,
+        likeliest: Option<usize>,
+    ) -> Next {
+        let output = self.decode_next(column(last, &self.device()), cache, attention);
+        let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
+        let next = next_tokens(logits, &self.config().excluded_tokens, likeliest);
+        match attention {
+            AttentionWeights::Discard => next,
+            AttentionWeights::Return => next.with_attention(to_host(mean(output.cross_attention))),
+        }
     }
 }
 

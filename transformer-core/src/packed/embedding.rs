@@ -141,22 +141,46 @@ impl Generator {
         })
     }
 
+    /// The generator of only the given tokens, in ascending order.
+    pub fn limited(&self, tokens: &[u32]) -> Self {
+        let bias = self.linear.bias.as_ref();
+        let bias_of = |bias: &Vec<f32>| tokens.iter().map(|&token| bias[token as usize]).collect();
+        let positions = self.excluded.iter();
+        let positions = positions.filter_map(|token| tokens.binary_search(token).ok());
+        Self {
+            linear: PackedLinear {
+                matrix: Arc::new(self.linear.matrix.select(tokens)),
+                bias: bias.map(bias_of),
+            },
+            scale: self.scale,
+            excluded: positions.map(|position| position as u32).collect(),
+        }
+    }
+
     /// Computes the log-probabilities of every row.
     ///
     /// # Shapes
     /// - hidden: `[rows, d_model]`, overwritten
     /// - log_probs: `[rows, tgt_vocab_size]`, overwritten
     pub fn forward(&self, hidden: &mut [f32], log_probs: &mut [f32], products: &mut Products) {
-        let vocab_size = self.linear.matrix.d_output();
+        self.logits(hidden, log_probs, products);
+        rows::log_softmax(log_probs, self.linear.matrix.d_output());
+    }
+
+    /// Computes the logits of every row.
+    ///
+    /// # Shapes
+    /// - hidden: `[rows, d_model]`, overwritten
+    /// - logits: `[rows, tgt_vocab_size]`, overwritten
+    pub fn logits(&self, hidden: &mut [f32], logits: &mut [f32], products: &mut Products) {
         if let Some(scale) = self.scale {
             hidden.iter_mut().for_each(|feature| *feature *= scale);
         }
-        self.linear.forward_into(hidden, log_probs, products);
-        for row in log_probs.chunks_mut(vocab_size) {
+        self.linear.forward_into(hidden, logits, products);
+        for row in logits.chunks_mut(self.linear.matrix.d_output().max(1)) {
             for &token in &self.excluded {
                 row[token as usize] = f32::NEG_INFINITY;
             }
         }
-        rows::log_softmax(log_probs, vocab_size);
     }
 }

@@ -32,6 +32,7 @@
 //! | `model` | the whole model |
 //! | `stack`, `layers` | encoder and decoder stacks; linear layers, norms and the feed-forward network |
 //! | `embedding`, `attention`, `recurrence`, `position_bias` | the other parts |
+//! | `limit` | the limitation of targets to some tokens per source |
 //! | `weights` | the sources of weights |
 //! | `state` | the state between two tokens |
 //! | `tasks` | the distribution of work over threads |
@@ -40,6 +41,7 @@
 mod attention;
 mod embedding;
 mod layers;
+mod limit;
 pub(crate) mod model;
 mod position_bias;
 mod recurrence;
@@ -222,8 +224,13 @@ impl NextToken for PackedModel {
     }
 
     fn next(&self, last: &[u32], state: &mut PackedState, attention: AttentionWeights) -> Next {
-        let (rows, vocab_size) = (last.len(), self.config().tgt_vocab_size);
-        let mut log_probs = vec![0.0; rows * vocab_size];
+        let rows = last.len();
+        let limit = state.limit.clone();
+        let tokens = limit
+            .as_deref()
+            .map(|limit| limit.tokens(&state.sources, rows));
+        let width = limit.map_or(self.config().tgt_vocab_size, |limit| limit.width);
+        let mut log_probs = vec![0.0; rows * width];
         let mut weights = match attention {
             AttentionWeights::Discard => Vec::new(),
             AttentionWeights::Return => vec![0.0; rows * state.src_len],
@@ -234,11 +241,20 @@ impl NextToken for PackedModel {
             self.model.step(step, threads);
         });
         state.len += 1;
-        let next = Next::new(log_probs);
+        let next = match tokens {
+            Some(tokens) => Next::among(tokens, log_probs),
+            None => Next::new(log_probs),
+        };
         match attention {
             AttentionWeights::Discard => next,
             AttentionWeights::Return => next.with_attention(weights),
         }
+    }
+
+    fn limit(&self, candidates: &[Vec<u32>], state: &mut PackedState) -> bool {
+        let limit = self.model.limit(&mut state.sources, candidates);
+        state.limit = Some(Arc::new(limit));
+        true
     }
 
     fn read(&self, targets: &[&[u32]], state: &mut PackedState) -> Vec<Vec<f32>> {

@@ -8,10 +8,11 @@ use crate::models::config::TransformerConfig;
 use crate::nn::parameters::count;
 use crate::nn::stack::StackConfig;
 use crate::packed::embedding::{Embedding, Generator};
+use crate::packed::limit::Limit;
 use crate::packed::stack::Stack;
 use crate::packed::state::{Memory, Queries, Reading, Source, TokenKind};
 use crate::packed::weights::NamedWeights;
-use crate::packed::workspace::Workspace;
+use crate::packed::workspace::{Buffers, Workspace};
 use transformer_cpu::{Threads, sized};
 use transformer_kernels::WeightLayout::{InputByOutput, OutputByInput};
 
@@ -42,8 +43,10 @@ pub(crate) struct Step<'a> {
     pub tokens: &'a [u32],
     /// Its position.
     pub position: usize,
-    /// `[rows, tgt_vocab_size]`, overwritten.
+    /// `[rows, tgt_vocab_size]`, or `[rows, width]` of the limit, overwritten.
     pub log_probs: &'a mut [f32],
+    /// The limitation of targets to some tokens per source.
+    pub limit: Option<&'a Limit>,
     /// Each row's attention to its source, `[rows, src_len]`, initially zero; empty unless requested.
     pub attention: &'a mut [f32],
     pub src_len: usize,
@@ -139,13 +142,25 @@ impl Model {
         self.tgt_embedding.forward(tokens, x);
         let reading = Reading {
             queries,
-            sources: step.sources,
+            sources: &mut *step.sources,
             attention: step.attention,
             src_len: step.src_len,
         };
         self.decoder.next(x, reading, buffers);
-        self.generator
-            .forward(x, step.log_probs, &mut buffers.products);
+        let Buffers {
+            projected,
+            products,
+            ..
+        } = buffers;
+        match step.limit {
+            Some(limit) => limit.forward(x, step.sources, step.log_probs, projected, products),
+            None => self.generator.forward(x, step.log_probs, products),
+        }
+    }
+
+    /// Limits the targets of sources to candidates, in ascending order.
+    pub fn limit(&self, sources: &mut [Source], candidates: &[Vec<u32>]) -> Limit {
+        Limit::new(&self.generator, sources, candidates)
     }
 
     /// Reads the first tokens of one target per source. The workspace then has the decoder's output at each token.

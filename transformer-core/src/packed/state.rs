@@ -5,20 +5,24 @@
 //! Selecting sources and targets moves sources and copies slot numbers. Keys and values are moved only when more than
 //! half of a source's slots belong to no target; these slots are then freed.
 
+use std::fmt;
 use std::iter;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::packed::limit::Limit;
 use crate::packed::model::Step;
 use crate::packed::tasks;
 use crate::packed::workspace::Workspace;
 use transformer_cpu::Threads;
 
 /// The state of a [`PackedModel`](crate::PackedModel) between two tokens.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct PackedState {
     pub(crate) sources: Vec<Source>,
+    /// The limitation of targets to some tokens per source.
+    pub(crate) limit: Option<Arc<Limit>>,
     /// Per target, the slot of its last token that is not padding. The targets of a source are adjacent, and every
     /// source has the same number of them.
     pub(crate) tips: Vec<Option<u32>>,
@@ -38,6 +42,7 @@ impl PackedState {
         let lengths = sources.iter().map(|source| source.memory.len);
         Self {
             tips: vec![None; sources.len()],
+            limit: None,
             len: 0,
             src_len: lengths.max().unwrap_or(0),
             sources,
@@ -50,7 +55,7 @@ impl PackedState {
     ///
     /// # Shapes
     /// - last: one token per target
-    /// - log_probs: `[rows, tgt_vocab_size]`, overwritten with the results
+    /// - log_probs: `[rows, tgt_vocab_size]` or `[rows, width]` of the limit, overwritten with the results
     /// - attention: `[rows, src_len]`, zeros; empty unless requested
     pub(crate) fn steps<'a>(
         &'a mut self,
@@ -66,13 +71,14 @@ impl PackedState {
         self.workspaces.resize_with(needed, Workspace::default);
 
         let (position, src_len) = (self.len, self.src_len);
-        let vocab_size = log_probs.len() / rows;
+        let width = log_probs.len() / rows;
+        let limit = self.limit.as_deref();
         let sources = self.sources.len().div_ceil(tasks);
         let rows = sources * (rows / self.sources.len());
         let mut attention = attention.chunks_mut((rows * src_len).max(1));
         let parts = self.sources.chunks_mut(sources).zip(&mut self.workspaces);
         let parts = parts.zip(self.tips.chunks_mut(rows).zip(last.chunks(rows)));
-        let parts = parts.zip(log_probs.chunks_mut(rows * vocab_size));
+        let parts = parts.zip(log_probs.chunks_mut(rows * width));
         parts
             .map(|(((sources, workspace), (tips, tokens)), log_probs)| Step {
                 sources,
@@ -80,6 +86,7 @@ impl PackedState {
                 tokens,
                 position,
                 log_probs,
+                limit,
                 attention: attention.next().unwrap_or_default(),
                 src_len,
                 workspace,
@@ -151,6 +158,16 @@ impl PackedState {
     }
 }
 
+impl fmt::Debug for PackedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedState")
+            .field("sources", &self.sources.len())
+            .field("targets", &self.tips.len())
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The sources of a task, the tips of their targets, the tokens to read, and its buffers.
 pub(crate) type ReadingTask<'a, 't> = (
     &'a mut [Source],
@@ -208,6 +225,8 @@ pub(crate) struct Source {
     /// Per layer, the keys of all heads and then the values in every slot, `[slots, n_kv_heads · (d_k + d_v)]`; in a
     /// layer with a recurrence its states, `[slots, d_model]`.
     key_values: Vec<Vec<f32>>,
+    /// The positions of its candidates among those of the batch, in ascending order; `None` without a limit.
+    pub candidates: Option<Arc<[u32]>>,
 }
 
 impl Source {
@@ -217,12 +236,18 @@ impl Source {
             before: Vec::new(),
             positions: Vec::new(),
             key_values: vec![Vec::new(); layers],
+            candidates: None,
             memory: Arc::new(memory),
         }
     }
 
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// The positions of its candidates among those of the batch.
+    pub fn candidates(&self) -> &[u32] {
+        self.candidates.as_deref().unwrap_or_default()
     }
 
     /// Allocates a slot for a target's next token. Its keys and values follow, layer by layer.

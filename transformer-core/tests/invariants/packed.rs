@@ -2,12 +2,13 @@
 //! on its own tokens only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 use rayon::ThreadPoolBuilder;
 use transformer_core::decoding::{
-    Ensemble, Hypothesis, MaxLength, Next, NextToken, RequestProblem, Sampling, SourceTarget,
-    Threads, Vocabulary, greedy, score,
+    Ensemble, Hypothesis, MaxLength, Next, NextToken, RequestProblem, Sampling, Shortlist,
+    SourceTarget, Threads, Vocabulary, greedy, score,
 };
 use transformer_core::models::WeightTying;
 use transformer_core::nn::{
@@ -267,12 +268,119 @@ fn searches_find_the_same() {
     }
 }
 
+/// A packed model limits its targets itself; from a model that does not, the search picks the candidates. Both are what
+/// comes of excluding all other tokens, whatever the other sources of the batch.
+#[test]
+fn a_shortlist_leaves_only_its_candidates() {
+    let sources: [&[u32]; 4] = [&[5, 3, 7, 10, 2], &[4, 2], &[9, 3, 8, 2], &[6, 6, 2]];
+    for config in configs() {
+        let model = model::<NdArray>(&config, 4);
+        let packed = packed_f32(&model);
+        let vocab_size = config.tgt_vocab_size as u32;
+        // Lists of different lengths, one of them out of order. Targets that differ only in where they have padding tie:
+        // token 0 is in no list.
+        let lists = [&[][..], &[], &[1], &[4, 7], &[], &[9, 3], &[6], &[4, 8, 5]];
+        let shortlist = Shortlist::new(0, &lists);
+        for shortlist in [shortlist.clone(), shortlist.with_source_tokens()] {
+            let sampling = Sampling {
+                top_p: 0.9,
+                ..Sampling::default()
+            };
+            for options in [
+                DecodeOptions::greedy(),
+                DecodeOptions {
+                    n_best: 3,
+                    ..DecodeOptions::beam(3)
+                },
+                DecodeOptions {
+                    n_best: 3,
+                    ..DecodeOptions::sample(sampling)
+                },
+            ] {
+                let options = DecodeOptions {
+                    max_length: MaxLength::Tokens(6),
+                    shortlist: Some(Arc::new(shortlist.clone())),
+                    ..options
+                };
+                assert_found_alike_of(&sources, &packed, &model, &options);
+                let together = Search::new(&packed, options.clone()).unwrap();
+                let together = together.run(&exact(&sources)).unwrap();
+                for (source, together) in sources.iter().zip(&together) {
+                    let mut candidates = shortlist.candidates(source);
+                    candidates.push(config.eos_id);
+                    let others =
+                        (0..vocab_size).filter(|&token| token == 0 || !candidates.contains(&token));
+                    let excluded = DecodeOptions {
+                        banned_tokens: others.collect(),
+                        renormalize: true,
+                        shortlist: None,
+                        ..options.clone()
+                    };
+                    let expected = Search::new(&model, excluded).unwrap();
+                    let expected = expected.run(&exact(&[source])).unwrap().concat();
+                    assert_eq!(together.len(), expected.len());
+                    for (found, expected) in together.iter().zip(&expected) {
+                        assert_eq!(found.tokens, expected.tokens);
+                        assert_close(&vec![found.score], &vec![expected.score], 1e-4);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The tokens that a target must begin with are candidates, and have their probabilities among these.
+#[test]
+fn a_shortlist_does_not_exclude_what_is_forced() {
+    let model = model::<NdArray>(&tiny(), 4);
+    let shortlist = Arc::new(Shortlist::new(3, &[[]; 0]));
+    let options = DecodeOptions {
+        shortlist: Some(shortlist),
+        max_length: MaxLength::Tokens(8),
+        ..DecodeOptions::beam(2)
+    };
+    let request = [Request::exact(SOURCES[0]).with_prefix([9, 4, 7])];
+    for search in [
+        Search::new(&packed_f32(&model), options.clone())
+            .unwrap()
+            .run(&request),
+        Search::new(&model, options.clone()).unwrap().run(&request),
+    ] {
+        let found = &search.unwrap()[0][0];
+        assert_eq!(found.tokens[..3], [9, 4, 7]);
+        assert!(
+            found
+                .tokens
+                .iter()
+                .all(|token| [0, 1, 2, 4, 7, 9].contains(token))
+        );
+        assert!(found.log_prob.is_finite());
+    }
+    let outside = DecodeOptions {
+        shortlist: Some(Arc::new(Shortlist::new(3, &[[11]]))),
+        ..options
+    };
+    assert_eq!(
+        Search::new(&model, outside).unwrap_err().to_string(),
+        "the shortlist has token 11, outside the vocabulary of 11"
+    );
+}
+
 fn packed_f32<B: Backend>(model: &Transformer<B>) -> PackedModel {
     packed(model, PackedPrecision::F32)
 }
 
 fn assert_found_alike(packed: &impl NextToken, model: &impl NextToken, options: &DecodeOptions) {
-    let requests = exact(&SOURCES);
+    assert_found_alike_of(&SOURCES, packed, model, options);
+}
+
+fn assert_found_alike_of(
+    sources: &[&[u32]],
+    packed: &impl NextToken,
+    model: &impl NextToken,
+    options: &DecodeOptions,
+) {
+    let requests = exact(sources);
     let found = Search::new(packed, options.clone()).unwrap();
     let found = found.run(&requests).unwrap().concat();
     let expected = Search::new(model, options.clone()).unwrap();

@@ -52,6 +52,22 @@ impl FloatPanels {
         }
     }
 
+    /// The panels of the given outputs.
+    pub fn select(&self, outputs: &[u32]) -> Self {
+        let d_input = self.d_input;
+        let mut rows = vec![PanelRow([0.0; PANEL]); outputs.len().div_ceil(PANEL) * d_input];
+        for (panel, outputs) in rows.chunks_mut(d_input.max(1)).zip(outputs.chunks(PANEL)) {
+            for (column, &output) in outputs.iter().enumerate() {
+                let (from, of_panel) = (output as usize / PANEL, output as usize % PANEL);
+                let from = &self.rows[from * d_input..][..d_input];
+                for (to, from) in panel.iter_mut().zip(from) {
+                    to.0[column] = from.0[of_panel];
+                }
+            }
+        }
+        Self { d_input, rows }
+    }
+
     /// Computes a part of the result for rows `[rows, d_input]`.
     pub fn product(&self, x: &[f32], part: Part<'_>) {
         arch().dispatch(self.part(x, part));

@@ -121,6 +121,33 @@ impl Int8Panels {
         }
     }
 
+    /// The panels of the given outputs.
+    pub fn select(&self, outputs: &[u32]) -> Self {
+        let groups = self.d_input.div_ceil(INPUTS);
+        let mut selected = Self::with_capacity([self.d_input, outputs.len()]);
+        for of_panel in outputs.chunks(PANEL) {
+            let first = selected.groups.len();
+            selected
+                .groups
+                .resize(first + groups, Group([[0; INPUTS]; PANEL]));
+            let mut to = Outputs {
+                scales: [0.0; PANEL],
+                excess: [0; PANEL],
+            };
+            for (column, &output) in of_panel.iter().enumerate() {
+                let (panel, from) = (output as usize / PANEL, output as usize % PANEL);
+                let weights = &self.groups[panel * groups..][..groups];
+                for (to, weights) in selected.groups[first..].iter_mut().zip(weights) {
+                    to.0[column] = weights.0[from];
+                }
+                to.scales[column] = self.outputs[panel].scales[from];
+                to.excess[column] = self.outputs[panel].excess[from];
+            }
+            selected.outputs.push(to);
+        }
+        selected
+    }
+
     /// Computes a part of the result.
     pub fn product(&self, x: QuantizedRows<'_>, part: Part<'_>) {
         self.part(x, part).run();

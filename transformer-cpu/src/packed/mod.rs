@@ -170,6 +170,24 @@ impl PackedMatrix {
         }
     }
 
+    /// The weight of the given outputs, in the given order. Their results are the same, bit for bit.
+    ///
+    /// # Panics
+    /// When there is no such output.
+    pub fn select(&self, outputs: &[u32]) -> Self {
+        if let Some(output) = outputs
+            .iter()
+            .find(|&&output| output as usize >= self.d_output)
+        {
+            panic!("output {output} of a weight with {}", self.d_output);
+        }
+        let panels = match &self.panels {
+            Panels::Float(panels) => Panels::Float(panels.select(outputs)),
+            Panels::Int8(panels) => Panels::Int8(panels.select(outputs)),
+        };
+        Self::of([self.d_input, outputs.len()], panels)
+    }
+
     /// Computes `x W + b` for every row.
     ///
     /// In 8 bits, each row of `x` is quantized first, as in [`quantized_rows`](crate::quantized_rows); the results

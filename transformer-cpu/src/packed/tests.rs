@@ -384,6 +384,38 @@ fn outputs_are_read_back() {
     }
 }
 
+/// Of sizes around those of panels and groups, in another order, with repetitions.
+#[test]
+fn selected_outputs_have_the_same_results() {
+    let outputs: Vec<u32> = (0..77).map(|at| at * 29 % 70).collect();
+    for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
+        for d_input in [1, 6, 33] {
+            let sizes = [d_input, 70];
+            let weight = fractions(d_input * 70, 3);
+            let packed = PackedMatrix::new(&weight, sizes, LAYOUTS[0], precision);
+            let x = fractions(5 * d_input, 4);
+            let all = product(&packed, &x, 5, None, Threads::This);
+            for count in [0, 1, 32, 33, 77] {
+                let outputs = &outputs[..count];
+                let selected = packed.select(outputs);
+                assert_eq!([selected.d_input(), selected.d_output()], [d_input, count]);
+                assert_eq!(selected.precision(), packed.precision());
+                let found = product(&selected, &x, 5, None, Threads::This);
+                let rows = all.chunks(70);
+                let expected =
+                    rows.flat_map(|row| outputs.iter().map(|&output| row[output as usize]));
+                assert_eq!(found, expected.collect::<Vec<f32>>());
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "output 3 of a weight with 2")]
+fn an_output_that_a_weight_does_not_have_is_not_selected() {
+    PackedMatrix::new(&[0.0; 6], [3, 2], LAYOUTS[0], PackedPrecision::F32).select(&[1, 3]);
+}
+
 #[test]
 fn a_row_that_is_not_finite_is_not_a_number_alone() {
     let weight = fractions(20 * 33, 1);

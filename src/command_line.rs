@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::pictures::{attention, curves};
 use crate::commands::{
     Common, Interrupted, Result, average, evaluate, export, generate, info, quantize, score,
-    tokenize, train, translate,
+    shortlist, tokenize, train, translate,
 };
 use crate::process::{compute_on_this_thread, note};
 
@@ -27,7 +27,7 @@ Run `transformer COMMAND --help` for the flags and more examples of a command.";
 
 /// The groups of commands in the program's help. A command in no group is listed after them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Train", &["train", "curves", "average"]),
+    ("Train", &["train", "curves", "average", "shortlist"]),
     (
         "Run",
         &["translate", "generate", "serve", "evaluate", "score"],
@@ -51,6 +51,7 @@ enum Command {
     Train(train::Train),
     Curves(curves::Curves),
     Average(average::Average),
+    Shortlist(shortlist::Shortlist),
     Translate(translate::Translate),
     Generate(generate::Generate),
     Evaluate(evaluate::Evaluate),
@@ -85,6 +86,7 @@ impl CommandLine {
             Command::Train(train) => train::in_each_process(|ranks| train.run(&common, ranks)),
             Command::Curves(curves) => curves.run(),
             Command::Average(average) => average.run(),
+            Command::Shortlist(shortlist) => shortlist.run(),
             Command::Translate(translate) => translate.run(&common),
             Command::Generate(generate) => generate.run(&common),
             Command::Evaluate(evaluate) => evaluate.run(&common),

@@ -119,6 +119,14 @@ impl Promise {
 /// The error of a logit that is summed in another order: some tens of 6e-8, of numbers up to 4.
 const LOGIT_BOUND: f64 = 1e-5;
 
+/// The same where TF32 keeps 11 bits of the factors.
+const TF32_BOUND: f64 = 1e-2;
+
+/// Whether the backend is cuda, whose matrix multiplications are in TF32.
+fn multiplies_in_tf32<B: Backend>(device: &B::Device) -> bool {
+    B::name(device).contains("cubecl<cuda>")
+}
+
 const PAD: u32 = 0;
 const EOS: u32 = 2;
 const D_MODEL: usize = 16;
@@ -425,7 +433,9 @@ impl<M: NextToken> NextToken for All<'_, M> {
 /// On a device that is not the host, only the most likely tokens are copied.
 fn most_likely<B: Backend>(device: &B::Device) {
     const COUNT: usize = 9;
-    let model = paper_with_vocabulary(300).init::<B>(5, device).unwrap();
+    // No multiple of any vector.
+    const SIZE: usize = 401;
+    let model = paper_with_vocabulary(SIZE).init::<B>(5, device).unwrap();
 
     let start = || model.start(&SOURCES, Threads::All);
     let (mut state, mut again) = (start(), start());
@@ -439,8 +449,8 @@ fn most_likely<B: Backend>(device: &B::Device) {
         };
         let rows = tokens.chunks(COUNT).zip(best.log_probs.chunks(COUNT));
         assert_eq!(rows.len(), SOURCES.len());
-        for (all, (tokens, log_probs)) in all.log_probs.chunks(300).zip(rows) {
-            let mut expected: Vec<u32> = (0..300).collect();
+        for (all, (tokens, log_probs)) in all.log_probs.chunks(SIZE).zip(rows) {
+            let mut expected: Vec<u32> = (0..SIZE as u32).collect();
             expected.sort_by(|&a, &b| all[b as usize].total_cmp(&all[a as usize]));
             expected.truncate(COUNT);
             expected.sort_unstable();
@@ -582,8 +592,12 @@ fn packed_model<B: Backend>(device: &B::Device) {
     for model in models::<B>(device) {
         let expected = log_probs(&model);
         let packed = PackedModel::new(model, PackedPrecision::F32);
-        // A logit, and the sum of all.
-        assert_close(&log_probs(&packed), &expected, 2.0 * LOGIT_BOUND);
+        // A logit, and the sum of all. A packed model multiplies in f32.
+        let bound = match multiplies_in_tf32::<B>(device) {
+            true => TF32_BOUND,
+            false => 2.0 * LOGIT_BOUND,
+        };
+        assert_close(&log_probs(&packed), &expected, bound);
     }
 }
 
@@ -669,14 +683,18 @@ fn tied_weights<B: AutodiffBackend>(device: &B::Device) {
     for (before, after) in before.chunks(D_MODEL).zip(table.chunks(D_MODEL)) {
         assert_ne!(before, after);
     }
-    // Exact: a row times √16 and divided by it, and sums of a number and zeros.
+    // Exact in f32: a row times √16 and divided by it, and sums of a number and zeros.
     let every_token: Vec<u32> = (0..13).collect();
     let every_token = padded(&[every_token], PAD, device);
     let looked_up = model.target_embedding().forward(every_token) / 4.0;
     assert_eq!(values(looked_up), table);
     let units = Tensor::<B::InnerBackend, 2>::eye(D_MODEL, device).unsqueeze_dim::<3>(0);
     let multiplied = model.generate(units).squeeze_dim::<2>(0).transpose();
-    assert_eq!(values(multiplied), table);
+    let bound = match multiplies_in_tf32::<B>(device) {
+        true => TF32_BOUND,
+        false => 0.0,
+    };
+    assert_close(&values(multiplied), &table, bound);
 }
 
 fn accumulation<B: AutodiffBackend>(device: &B::Device) {

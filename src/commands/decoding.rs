@@ -1,8 +1,11 @@
 //! The decoding flags of the commands that translate.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use clap::Args;
-use transformer_core::DecodeOptions;
-use transformer_core::decoding::{LengthPenalty, MaxLength, Sampling, Strategy};
+use transformer_core::decoding::{LengthPenalty, MaxLength, Sampling, Shortlist, Strategy};
+use transformer_core::{DecodeOptions, ModelDirectory};
 
 use super::options_error;
 
@@ -57,6 +60,10 @@ pub struct Decoding {
     /// renormalize_logits does [default: false]
     #[arg(long, value_name = "BOOL")]
     renormalize: Option<bool>,
+    /// Lexical shortlist of target tokens to search among, in Marian's binary format, such as Firefox's lex.*.bin;
+    /// `none` for all tokens [default: the one that Marian's settings name, or none]
+    #[arg(long, value_name = "FILE")]
+    shortlist: Option<PathBuf>,
     /// Batch size in source tokens, including padding
     #[arg(long, value_name = "N", default_value_t = 2048)]
     batch_tokens: usize,
@@ -97,6 +104,14 @@ impl Decoding {
                 .repetition_penalty
                 .unwrap_or(of_model.repetition_penalty),
             renormalize: self.renormalize.unwrap_or(of_model.renormalize),
+            shortlist: match &self.shortlist {
+                None => of_model.shortlist,
+                Some(path) if path.as_os_str() == "none" => None,
+                Some(path) => {
+                    let shortlist = Shortlist::load(path).map_err(|error| error.to_string())?;
+                    Some(Arc::new(shortlist))
+                }
+            },
             batch_tokens: self.batch_tokens,
             max_src_len: self.max_source_length,
             ..of_model
@@ -139,6 +154,31 @@ impl Decoding {
             (None, _) => Strategy::Sample(sampling),
         }
     }
+}
+
+/// The options for a model: source tokens are candidates of a shortlist where source and target share a vocabulary.
+///
+/// # Errors
+/// When a language model, which has no sources, is given a shortlist.
+pub fn options_for(
+    directory: &ModelDirectory,
+    options: DecodeOptions,
+) -> Result<DecodeOptions, String> {
+    let config = directory.config();
+    let Some(shortlist) = &options.shortlist else {
+        return Ok(options);
+    };
+    if config.is_language_model() {
+        return Err("--shortlist: a language model has no source sentences".to_owned());
+    }
+    let shortlist = match config.tying.ties_source_target() {
+        true => Arc::new(Shortlist::clone(shortlist).with_source_tokens()),
+        false => Arc::clone(shortlist),
+    };
+    Ok(DecodeOptions {
+        shortlist: Some(shortlist),
+        ..options
+    })
 }
 
 /// The flags that select these options. Flags with default values are omitted, except those of the strategy.

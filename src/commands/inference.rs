@@ -12,6 +12,7 @@ use transformer_core::{
     Translator,
 };
 
+use super::decoding::options_for;
 use super::languages::Languages;
 use super::{Result, model_directory, options_error};
 use crate::backend::{BackendChoice, BackendTask, Precision, Target, run_at};
@@ -62,7 +63,10 @@ impl Inference {
             T::check(directory)?;
         }
         let of_model = directories.first().map(ModelDirectory::options);
-        let options = options(of_model.transpose()?.flatten().unwrap_or_default())?;
+        let mut options = options(of_model.transpose()?.flatten().unwrap_or_default())?;
+        if let Some(directory) = directories.first() {
+            options = options_for(directory, options)?;
+        }
         // int8 if the backend supports it and every model is quantized, else f32.
         let is_int8 = target.backend.packs() && directories.iter().all(ModelDirectory::is_int8);
         let precision = self.precision.unwrap_or(match is_int8 {

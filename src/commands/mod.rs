@@ -16,6 +16,7 @@ pub mod quantize;
 pub mod score;
 #[cfg(feature = "serve")]
 pub mod serve;
+pub mod shortlist;
 pub mod tokenize;
 pub mod train;
 pub mod translate;

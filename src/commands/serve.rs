@@ -19,7 +19,7 @@ use transformer_serve::languages::code_of_token;
 use transformer_serve::{Limits, Names, Pair, Pairs, Service};
 use transformer_text::Glossary;
 
-use super::decoding::Decoding;
+use super::decoding::{Decoding, options_for};
 use super::{Common, Result, model_directory};
 use crate::backend::{BackendTask, Precision, run_at};
 use crate::process::{note, read_regular};
@@ -144,6 +144,7 @@ impl Served {
         let directory = model_directory::open(&path)?;
         model_directory::refuse_language_model(&directory)?;
         let options = decoding.over(directory.options()?.unwrap_or_default(), 1, seed)?;
+        let options = options_for(&directory, options)?;
         let tokenizers = Tokenizers::of(directory.files())?;
         let files = model_directory::files(&path);
         let sizes = files.iter().filter_map(|file| file.metadata().ok());

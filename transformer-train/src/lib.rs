@@ -67,6 +67,7 @@
 //! | training in Burn's own loop, with its metrics and display | [`learner()`], [`Updates`](learner::Updates), [`Batches`](learner::Batches) |
 //! | training in several processes | [`Ranks`](ranks::Ranks); `Mpi`, with the feature `mpi` |
 //! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`](validation::ValidationMetrics) |
+//! | a shortlist of translations per source token, for faster decoding | [`ShortlistConfig`] |
 //! | fine-tuning, frozen parameters | [`Trainer`], [`freeze`](optim::freeze) |
 //! | which model is saved, early stopping | [`Criterion`](metrics::Criterion), [`TrainingConfig`] |
 //! | the record of a run | [`RunRecord`](run::RunRecord) |
@@ -90,12 +91,14 @@ mod printable;
 pub mod progress;
 pub mod ranks;
 pub mod run;
+mod shortlist;
 pub mod validation;
 
 pub use config::TrainingConfig;
 pub use error::TrainError;
 pub use learner::learner;
 pub use run::{Trained, Trainer};
+pub use shortlist::ShortlistConfig;
 
 #[cfg(all(doctest, feature = "flex", feature = "text"))]
 #[doc = include_str!("../README.md")]

@@ -391,8 +391,13 @@ impl<M: NextToken> NextToken for Ensemble<M> {
     fn next(&self, last: &[u32], states: &mut Self::State, attention: AttentionWeights) -> Next {
         let outputs = self.models.iter().zip(states);
         let outputs = outputs.map(|(model, state)| model.next(last, state, attention));
+        let mut tokens = None;
         let (log_probs, attention): (Vec<_>, Vec<_>) = outputs
-            .map(|output| (output.log_probs, output.attention))
+            .map(|output| {
+                // The same of all models.
+                tokens = output.tokens;
+                (output.log_probs, output.attention)
+            })
             .unzip();
         let attention: Vec<_> = attention.into_iter().flatten().collect();
         let count = attention.len() as f32;
@@ -403,8 +408,31 @@ impl<M: NextToken> NextToken for Ensemble<M> {
             sum
         });
         Next {
+            log_probs: log_of_mean(log_probs),
+            tokens,
             attention: sum.map(|sum| sum.into_iter().map(|sum| sum / count).collect()),
-            ..Next::new(log_of_mean(log_probs))
+        }
+    }
+
+    fn next_best(
+        &self,
+        last: &[u32],
+        states: &mut Self::State,
+        attention: AttentionWeights,
+        count: usize,
+    ) -> Next {
+        match (&self.models[..], &mut states[..]) {
+            ([model], [state]) => model.next_best(last, state, attention, count),
+            // The most likely tokens of each model are not those of their mean.
+            _ => self.next(last, states, attention),
+        }
+    }
+
+    fn limit(&self, candidates: &[Vec<u32>], states: &mut Self::State) -> bool {
+        match (&self.models[..], &mut states[..]) {
+            ([model], [state]) => model.limit(candidates, state),
+            // Of several, the mean of all probabilities is limited.
+            _ => false,
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `parameter`, `fill` | stored parameters, loaded one at a time into a module |
 //! | `packed`, `quantize` | loading packed models; writing a directory in 8 bits |
 //! | `options` | `generation_config.json` |
+//! | `shortlist` | files of lexical shortlists |
 //! | `stored_weights` | the tensors of any model, by name |
 //! | `names`, `files`, `error` | file names; reading and replacing files; errors |
 
@@ -36,6 +37,7 @@ pub(crate) mod pytorch;
 pub(crate) mod quantize;
 pub(crate) mod reader;
 pub(crate) mod rows;
+mod shortlist;
 pub(crate) mod state_dict;
 pub(crate) mod stored_weights;
 pub(crate) mod vocabularies;

@@ -225,11 +225,9 @@ impl NextToken for PackedModel {
 
     fn next(&self, last: &[u32], state: &mut PackedState, attention: AttentionWeights) -> Next {
         let rows = last.len();
-        let limit = state.limit.clone();
-        let tokens = limit
-            .as_deref()
-            .map(|limit| limit.tokens(&state.sources, rows));
-        let width = limit.map_or(self.config().tgt_vocab_size, |limit| limit.width);
+        let limited = limit::width(&state.sources);
+        let tokens = limited.map(|width| limit::tokens(&state.sources, rows, width));
+        let width = limited.unwrap_or(self.config().tgt_vocab_size);
         let mut log_probs = vec![0.0; rows * width];
         let mut weights = match attention {
             AttentionWeights::Discard => Vec::new(),
@@ -252,8 +250,7 @@ impl NextToken for PackedModel {
     }
 
     fn limit(&self, candidates: &[Vec<u32>], state: &mut PackedState) -> bool {
-        let limit = self.model.limit(&mut state.sources, candidates);
-        state.limit = Some(Arc::new(limit));
+        self.model.limit(&mut state.sources, candidates);
         true
     }
 

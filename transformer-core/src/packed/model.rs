@@ -8,7 +8,7 @@ use crate::models::config::TransformerConfig;
 use crate::nn::parameters::count;
 use crate::nn::stack::StackConfig;
 use crate::packed::embedding::{Embedding, Generator};
-use crate::packed::limit::Limit;
+use crate::packed::limit;
 use crate::packed::stack::Stack;
 use crate::packed::state::{Memory, Queries, Reading, Source, TokenKind};
 use crate::packed::weights::NamedWeights;
@@ -43,10 +43,8 @@ pub(crate) struct Step<'a> {
     pub tokens: &'a [u32],
     /// Its position.
     pub position: usize,
-    /// `[rows, tgt_vocab_size]`, or `[rows, width]` of the limit, overwritten.
+    /// `[rows, tgt_vocab_size]`, or `[rows, width]` where sources are limited, overwritten.
     pub log_probs: &'a mut [f32],
-    /// The limitation of targets to some tokens per source.
-    pub limit: Option<&'a Limit>,
     /// Each row's attention to its source, `[rows, src_len]`, initially zero; empty unless requested.
     pub attention: &'a mut [f32],
     pub src_len: usize,
@@ -152,15 +150,18 @@ impl Model {
             products,
             ..
         } = buffers;
-        match step.limit {
-            Some(limit) => limit.forward(x, step.sources, step.log_probs, projected, products),
+        match limit::width(step.sources) {
+            Some(_) => {
+                let sources = (&*step.sources, targets);
+                limit::forward(x, sources, step.log_probs, projected, products);
+            }
             None => self.generator.forward(x, step.log_probs, products),
         }
     }
 
     /// Limits the targets of sources to candidates, in ascending order.
-    pub fn limit(&self, sources: &mut [Source], candidates: &[Vec<u32>]) -> Limit {
-        Limit::new(&self.generator, sources, candidates)
+    pub fn limit(&self, sources: &mut [Source], candidates: &[Vec<u32>]) {
+        limit::limit(&self.generator, sources, candidates);
     }
 
     /// Reads the first tokens of one target per source. The workspace then has the decoder's output at each token.

@@ -11,7 +11,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::packed::limit::Limit;
+use crate::packed::limit::Candidates;
 use crate::packed::model::Step;
 use crate::packed::tasks;
 use crate::packed::workspace::Workspace;
@@ -21,8 +21,6 @@ use transformer_cpu::Threads;
 #[derive(Clone)]
 pub struct PackedState {
     pub(crate) sources: Vec<Source>,
-    /// The limitation of targets to some tokens per source.
-    pub(crate) limit: Option<Arc<Limit>>,
     /// Per target, the slot of its last token that is not padding. The targets of a source are adjacent, and every
     /// source has the same number of them.
     pub(crate) tips: Vec<Option<u32>>,
@@ -42,7 +40,6 @@ impl PackedState {
         let lengths = sources.iter().map(|source| source.memory.len);
         Self {
             tips: vec![None; sources.len()],
-            limit: None,
             len: 0,
             src_len: lengths.max().unwrap_or(0),
             sources,
@@ -55,7 +52,7 @@ impl PackedState {
     ///
     /// # Shapes
     /// - last: one token per target
-    /// - log_probs: `[rows, tgt_vocab_size]` or `[rows, width]` of the limit, overwritten with the results
+    /// - log_probs: `[rows, tgt_vocab_size]`, or `[rows, width]` where sources are limited, overwritten with the results
     /// - attention: `[rows, src_len]`, zeros; empty unless requested
     pub(crate) fn steps<'a>(
         &'a mut self,
@@ -72,7 +69,6 @@ impl PackedState {
 
         let (position, src_len) = (self.len, self.src_len);
         let width = log_probs.len() / rows;
-        let limit = self.limit.as_deref();
         let sources = self.sources.len().div_ceil(tasks);
         let rows = sources * (rows / self.sources.len());
         let mut attention = attention.chunks_mut((rows * src_len).max(1));
@@ -86,7 +82,6 @@ impl PackedState {
                 tokens,
                 position,
                 log_probs,
-                limit,
                 attention: attention.next().unwrap_or_default(),
                 src_len,
                 workspace,
@@ -215,7 +210,7 @@ impl Memory {
 const FEW_SLOTS: usize = 256;
 
 /// A source of a batch, and the slots of its targets' tokens.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Source {
     memory: Arc<Memory>,
     /// Per slot, the slot before it in its target.
@@ -225,8 +220,8 @@ pub(crate) struct Source {
     /// Per layer, the keys of all heads and then the values in every slot, `[slots, n_kv_heads · (d_k + d_v)]`; in a
     /// layer with a recurrence its states, `[slots, d_model]`.
     key_values: Vec<Vec<f32>>,
-    /// The positions of its candidates among those of the batch, in ascending order; `None` without a limit.
-    pub candidates: Option<Arc<[u32]>>,
+    /// The tokens that its targets are limited to.
+    pub candidates: Option<Candidates>,
 }
 
 impl Source {
@@ -243,11 +238,6 @@ impl Source {
 
     pub fn memory(&self) -> &Memory {
         &self.memory
-    }
-
-    /// The positions of its candidates among those of the batch.
-    pub fn candidates(&self) -> &[u32] {
-        self.candidates.as_deref().unwrap_or_default()
     }
 
     /// Allocates a slot for a target's next token. Its keys and values follow, layer by layer.

@@ -274,8 +274,9 @@ fn searches_find_the_same() {
 fn a_shortlist_leaves_only_its_candidates() {
     let sources: [&[u32]; 4] = [&[5, 3, 7, 10, 2], &[4, 2], &[9, 3, 8, 2], &[6, 6, 2]];
     for config in configs() {
-        let model = model::<NdArray>(&config, 4);
+        let [model, other] = [4, 5].map(|seed| model::<NdArray>(&config, seed));
         let packed = packed_f32(&model);
+        let other_packed = packed_f32(&other);
         let vocab_size = config.tgt_vocab_size as u32;
         // Lists of different lengths, one of them out of order. Targets that differ only in where they have padding tie:
         // token 0 is in no list.
@@ -303,6 +304,9 @@ fn a_shortlist_leaves_only_its_candidates() {
                     ..options
                 };
                 assert_found_alike_of(&sources, &packed, &model, &options);
+                let two = Ensemble::new(vec![&packed, &other_packed]).unwrap();
+                let expected = Ensemble::new(vec![&model, &other]).unwrap();
+                assert_found_alike_of(&sources, &two, &expected, &options);
                 let together = Search::new(&packed, options.clone()).unwrap();
                 let together = together.run(&exact(&sources)).unwrap();
                 for (source, together) in sources.iter().zip(&together) {

@@ -48,7 +48,7 @@ impl Format for Marian {
             vocabularies: &vocabularies,
         };
         let mut config = description.config()?;
-        let options = place.options(&vocabularies)?;
+        let options = place.options(files.directory(), &vocabularies)?;
         // They are for another way of quantizing the inputs of layers.
         file.dict
             .tensors

@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::decoding::{DecodeOptions, LengthPenalty, Strategy};
+use crate::decoding::{DecodeOptions, LengthPenalty, Shortlist, Strategy};
 use crate::formats::error::ModelError;
 use crate::formats::files;
 use crate::formats::hugging_face::keys::Keys;
@@ -90,7 +91,11 @@ impl Place {
     }
 
     /// The decoding options in the settings. `<unk>` is not predicted, unless they allow it.
-    pub fn options(&self, vocabularies: &Vocabularies) -> Result<DecodeOptions, ModelError> {
+    pub fn options(
+        &self,
+        directory: &Path,
+        vocabularies: &Vocabularies,
+    ) -> Result<DecodeOptions, ModelError> {
         let mut options = DecodeOptions {
             banned_tokens: vocabularies.target().id(UNKNOWN).into_iter().collect(),
             length_penalty: LengthPenalty::AVERAGE,
@@ -109,11 +114,35 @@ impl Place {
             0.0 => LengthPenalty::None,
             alpha => LengthPenalty::Power(alpha),
         };
+        options.shortlist = self.shortlist(directory, keys)?.map(Arc::new);
         let penalty = keys.number("word-penalty")?;
         match penalty.is_none_or(|penalty| penalty == 0.0) {
             true => Ok(options),
             false => Err(keys.refusal("word-penalty", "but only 0 is supported")),
         }
+    }
+
+    /// The shortlist that the settings name, if it is in the directory.
+    fn shortlist(
+        &self,
+        directory: &Path,
+        settings: &Keys,
+    ) -> Result<Option<Shortlist>, ModelError> {
+        // The name comes first in a list with numbers and flags.
+        let name = match settings.value("shortlist") {
+            Some(Value::Array(list)) => list.first().and_then(name_of),
+            _ => None,
+        };
+        let path = name.map(|name| directory.join(name));
+        let Some(path) = path.filter(|path| files::is_there(path)) else {
+            return Ok(None);
+        };
+        let shortlist = Shortlist::load(path)?;
+        let [source, target] = &self.vocabularies;
+        Ok(Some(match source == target {
+            true => shortlist.with_source_tokens(),
+            false => shortlist,
+        }))
     }
 }
 
@@ -162,10 +191,6 @@ fn settings(directory: &Path, names: &[String]) -> Result<Option<Keys>, ModelErr
 
 /// The files of a list in the settings. Folders are ignored: a model's files lie side by side.
 fn listed(settings: &Keys, key: &str) -> Result<Vec<String>, ModelError> {
-    let name_of = |value: &Value| {
-        let path = Path::new(value.as_str()?);
-        Some(path.file_name()?.to_str()?.to_owned())
-    };
     let list = settings.value(key).and_then(Value::as_array);
     let names: Option<Vec<String>> = list.and_then(|list| list.iter().map(name_of).collect());
     let names = names.ok_or_else(|| settings.refusal(key, "not a list of files"))?;
@@ -174,6 +199,12 @@ fn listed(settings: &Keys, key: &str) -> Result<Vec<String>, ModelError> {
         [one, other] if one == other => vec![one.clone()],
         _ => names,
     })
+}
+
+/// The name of the file at a path, without its folders.
+fn name_of(value: &Value) -> Option<String> {
+    let path = Path::new(value.as_str()?);
+    Some(path.file_name()?.to_str()?.to_owned())
 }
 
 /// The vocabularies of a directory without settings: the SentencePiece models or, if there are none, the lists.

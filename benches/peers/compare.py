@@ -5,19 +5,20 @@ import argparse
 import json
 from pathlib import Path
 
+import students
 import synthetic
 import train_text
 import translate
 import translate_tables
 
-OF_TEXT = ("translate", "train-text")
+OF_TEXT = ("translate", "train-text", "students")
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--work", default=synthetic.WORK[:-1], nargs="+", choices=(*synthetic.WORK, *OF_TEXT),
-        help="the last two are on real text, the others on random tokens [default: all of these but train-lengths]")
+        help="the last three are on real text, the others on random tokens [default: all of these but train-lengths]")
     add("--rounds", type=int, help="turns of each system [default: 7 on random tokens, otherwise 5, or 3 of large models]")
     add("--threads", type=int, nargs="+", metavar="N", help="one run for each [default: 2; of translate 1 and 2]")
     add("--quick", action="store_true", help="fewer rounds, updates and sentences")
@@ -67,6 +68,8 @@ def main():
     if "train-text" in args.work:
         for threads in args.threads or [2]:
             train_text.run(args, threads)
+    if "students" in args.work:
+        students.run(args)
 
 
 if __name__ == "__main__":

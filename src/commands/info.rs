@@ -48,7 +48,11 @@ impl Info {
             return print(&devices());
         };
         let has_model = ModelDirectory::is_in(directory);
-        let record = RunRecord::load(directory)?;
+        // An archive has no run.
+        let record = match directory.is_file() {
+            true => None,
+            false => RunRecord::load(directory)?,
+        };
         if !has_model && record.is_none() {
             return Err(no_model(directory, None).into());
         }
@@ -60,11 +64,12 @@ impl Info {
                 Tokenizers::of(directory.files())
             })?;
             decoding(&mut text, directory.options()?)?;
+            files(&mut text, directory.path())?;
         } else {
             tokenizer(&mut text, directory, || Tokenizers::load(directory))?;
             decoding(&mut text, DecodeOptions::of_directory(directory)?)?;
+            files(&mut text, directory)?;
         }
-        files(&mut text, directory)?;
         if let Some(record) = record {
             run(&mut text, &record)?;
         }

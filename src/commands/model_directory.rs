@@ -74,6 +74,9 @@ fn files_in(path: &Path) -> Vec<PathBuf> {
             .is_some_and(|ending| OF_A_MODEL.iter().any(|own| ending == *own));
         has_ending || of_run.iter().any(|name| file.ends_with(name))
     };
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
     // If the directory cannot be listed, reading it reports that.
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries

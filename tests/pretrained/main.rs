@@ -1,6 +1,7 @@
 //! Model directories as Hugging Face saves them: translated, fine-tuned, exported; their keys, in `decoding_keys`; and damaged
 //! ones, in `hostile`. tests/parity shows that results are Hugging Face's on every backend.
 
+mod argos;
 mod ctranslate2;
 mod decoding_keys;
 mod gpt2;

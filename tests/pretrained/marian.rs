@@ -140,3 +140,67 @@ fn damaged_files_are_named_in_one_line() {
     let error = fails(program("info").arg(copy.path()));
     assert!(error.contains("target.vocab.yml"), "{error}");
 }
+
+/// One of the sentences and their translations leaves the translations as they are; an empty one leaves `<eos>` alone.
+#[test]
+fn a_shortlist_is_made_and_used() {
+    let (folder, model) = (folder(), copied("marian-student-int8"));
+    let (model, texts_and_expected) = (model.path(), expected(model.path()));
+    let (texts, expected) = texts_and_expected;
+    let lines = texts.iter().zip(&expected);
+    let lines: String = lines
+        .map(|(text, target)| format!("{text}\t{target}\n"))
+        .collect();
+    let pairs = file(folder.path(), "pairs.tsv", &lines);
+    let made = |name: &str, flags: &[&str]| {
+        let path = folder.path().join(name);
+        let mut command = with_model("shortlist", model);
+        command.arg("--data").arg(&pairs).arg("--out").arg(&path);
+        succeeds(command.args(flags));
+        path
+    };
+    let with = |path: &Path| {
+        let flags = [&GREEDY[..], &["--shortlist", path.to_str().unwrap()]].concat();
+        translated(model, &flags, &texts.join("\n"))
+    };
+    let empty = made("empty.bin", &["--frequent", "0", "--best", "0"]);
+    // A translation need not be cut into the tokens that were found.
+    let found = with(&made("lex.bin", &[]));
+    let same = found
+        .iter()
+        .zip(&expected)
+        .filter(|(found, expected)| found == expected);
+    assert!(same.count() >= 5, "{found:?}");
+    assert!(with(&empty).iter().all(String::is_empty));
+
+    // The one that Marian's settings name is used by default.
+    fs::copy(&empty, model.join("lex.bin")).unwrap();
+    let settings = "models: [model.intgemm.bin]\nvocabs: [vocab.spm, vocab.spm]\nshortlist: [lex.bin, false]\n";
+    fs::write(model.join("decoder.yml"), settings).unwrap();
+    assert!(
+        translated(model, &GREEDY, &texts.join("\n"))
+            .iter()
+            .all(String::is_empty)
+    );
+    assert_eq!(with(Path::new("none")), expected);
+
+    let mut bytes = fs::read(&empty).unwrap();
+    bytes.pop();
+    fs::write(model.join("lex.bin"), bytes).unwrap();
+    let error = fails(with_model("translate", model).args(["--input", "-"]));
+    assert!(
+        error.contains("lex.bin: not a binary shortlist of Marian: "),
+        "{error}"
+    );
+    let mut command = with_model("generate", &directory("gpt2"));
+    let error = fails(
+        command
+            .arg("--shortlist")
+            .arg(&empty)
+            .args(["--input", "-"]),
+    );
+    assert_eq!(
+        error,
+        "error: --shortlist: a language model has no source sentences"
+    );
+}

@@ -9,6 +9,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 
 use crate::decoding::DecodeOptions;
+use crate::formats::argos;
 use crate::formats::ctranslate2::{self, CTranslate2};
 use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::files::is_there;
@@ -66,8 +67,8 @@ pub struct ModelDirectory {
 
 impl ModelDirectory {
     /// Opens a directory of this library, an unmodified Hugging Face directory of type `marian`, `m2m_100`, `bart`,
-    /// `mbart`, `t5` (also T5 v1.1, MADLAD-400 and ByT5), `mt5` or `gpt2`, a directory of CTranslate2, or
-    /// one of Marian. Hugging Face's weights may be in `model.safetensors` or `pytorch_model.bin`, in one file or
+    /// `mbart`, `t5` (also T5 v1.1, MADLAD-400 and ByT5), `mt5` or `gpt2`, a directory of CTranslate2 or
+    /// of Marian, or a package of Argos Translate (`.argosmodel`, or unpacked). Hugging Face's weights may be in `model.safetensors` or `pytorch_model.bin`, in one file or
     /// sharded, in single or half precision; ours also in 8 bits ([`quantize`](crate::formats::quantize)), CTranslate2's
     /// in any of its types, Marian's also in `intgemm`'s. No code in a file is executed.
     ///
@@ -109,7 +110,10 @@ impl ModelDirectory {
     /// Whether a directory has a model of a built-in format, judging by its file names.
     pub fn is_in(path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
-        is_there(&path.join(CONFIG_FILE)) || ctranslate2::is_in(path) || marian::is_in(path)
+        is_there(&path.join(CONFIG_FILE))
+            || ctranslate2::is_in(path)
+            || marian::is_in(path)
+            || argos::is_in(path)
     }
 
     /// The path of the directory.

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::decoding::DecodeOptions;
+use crate::formats::argos::Package;
 use crate::formats::converted;
 use crate::formats::error::ModelError;
 use crate::formats::files::{is_there, read, read_json};
@@ -55,6 +56,8 @@ const NOT_FOUND: i32 = 2;
 /// The files of a model directory. `config.json` and `generation_config.json` are read once.
 pub struct Files {
     directory: PathBuf,
+    /// The package of Argos Translate that has the directory.
+    _package: Option<Package>,
     /// The directory of the run, if this is a checkpoint.
     run: Option<PathBuf>,
     config: Option<String>,
@@ -62,12 +65,17 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens a directory, which may lack any of its files.
+    /// Opens a directory, which may lack any of its files. Of a package of Argos Translate, it is the model's; an archive
+    /// is unpacked into a temporary directory, which is removed with this value.
     ///
     /// # Errors
-    /// When `config.json` exists but cannot be read.
+    /// When `config.json` exists but cannot be read, or a package cannot be.
     pub fn of(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let directory = directory.as_ref();
+        let package = Package::open(directory.as_ref())?;
+        let directory = match &package {
+            Some(package) => &package.model,
+            None => directory.as_ref(),
+        };
         let path = directory.join(CONFIG_FILE);
         let config = match read_json(&path) {
             Ok(text) => Some(text),
@@ -79,6 +87,7 @@ impl Files {
             run: run_of_checkpoint(directory),
             config,
             generation: OnceCell::new(),
+            _package: package,
         })
     }
 

@@ -5,6 +5,7 @@
 //! | `own` | our own directories: `config.json`, `model.safetensors`, 8-bit matrices |
 //! | `hugging_face` | directories of Hugging Face `transformers` |
 //! | `ctranslate2`, `marian` | directories of CTranslate2; of Marian, and of Firefox's students |
+//! | `argos` | packages of Argos Translate, whose models are CTranslate2's |
 //! | `vocabularies`, `rows`, `converted` | their tokens, a row for the padding token, and their tokenizers as our files |
 //! | `reader`, `protobuf` | reading binary files in order; the encoding of SentencePiece models |
 //! | `pytorch`, `name_map` | PyTorch state dicts; mapping of tensor names |
@@ -17,6 +18,7 @@
 //! | `stored_weights` | the tensors of any model, by name |
 //! | `names`, `files`, `error` | file names; reading and replacing files; errors |
 
+pub(crate) mod argos;
 pub(crate) mod converted;
 pub(crate) mod ctranslate2;
 pub(crate) mod directory;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::formats::files::read_json;
-use crate::formats::{ctranslate2, marian};
+use crate::formats::{argos, ctranslate2, marian};
 
 /// The configuration file.
 pub const CONFIG_FILE: &str = "config.json";
@@ -76,6 +76,7 @@ pub(crate) fn has_tokenizers(directory: &Path) -> bool {
         || has(&[MERGES_FILE, VOCABULARY_FILE])
         || ctranslate2::is_in(directory)
         || marian::is_in(directory)
+        || argos::is_in(directory)
         || has(&[PIECES_FILE])
         || has_bytes(directory)
 }

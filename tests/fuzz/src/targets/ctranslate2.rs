@@ -1,5 +1,6 @@
 //! The files of CTranslate2's directories.
 
+use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
@@ -7,8 +8,10 @@ use transformer_core::formats::{CONFIG_FILE, CTRANSLATE2_FILE, CTranslate2Export
 use transformer_core::models::WeightTying;
 use transformer_core::nn::Positions;
 use transformer_core::{Transformer, TransformerConfig};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
-use super::{Target, device, is_read, read, tiny, write};
+use super::{Target, device, fixture, is_read, read, tiny, write};
 use crate::mutate::Format;
 
 const VOCABULARY: &str = "shared_vocabulary.json";
@@ -78,4 +81,40 @@ pub fn config(folder: &Path) -> Target {
 /// The list of tokens.
 pub fn vocabulary(folder: &Path) -> Target {
     json(folder, VOCABULARY)
+}
+
+/// An archive of Argos Translate.
+pub fn package(folder: &Path) -> Target {
+    let directory = directory(folder, "f32", false);
+    let names = [CTRANSLATE2_FILE, CONFIG_FILE, VOCABULARY].map(|name| {
+        let bytes = read(&directory.join(name));
+        (format!("package/model/{name}"), bytes)
+    });
+    let pieces = fixture("pretrained/marian-student-int8").join("vocab.spm");
+    let others = [
+        ("package/metadata.json".to_owned(), b"{}".to_vec()),
+        ("package/sentencepiece.model".to_owned(), read(&pieces)),
+    ];
+    let files: Vec<(String, Vec<u8>)> = names.into_iter().chain(others).collect();
+    let packed = |method| {
+        let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+        let options = SimpleFileOptions::default().compression_method(method);
+        for (name, bytes) in &files {
+            zip.start_file(name, options).expect("an entry");
+            zip.write_all(bytes).expect("an entry is written");
+        }
+        zip.finish().expect("an archive").into_inner()
+    };
+    let path = folder.join("package.argosmodel");
+    Target {
+        format: Format::Bytes,
+        seeds: vec![
+            packed(CompressionMethod::Stored),
+            packed(CompressionMethod::Deflated),
+        ],
+        run: Box::new(move |input| {
+            write(&path, input);
+            is_read(&path, "w4 w5")
+        }),
+    }
 }

@@ -19,6 +19,7 @@ mod vocabulary;
 
 use std::path::Path;
 
+use crate::formats::argos;
 use crate::formats::converted::Lists;
 use crate::formats::error::ModelError;
 use crate::formats::files::{self, is_there};
@@ -31,8 +32,8 @@ use crate::nn::positions::Positions;
 pub use export::CTranslate2Export;
 use settings::Description;
 
-/// Names of a SentencePiece model for both sides. Argos packages have the first.
-const SHARED_PIECES: [&str; 2] = ["sentencepiece.model", "spm.model"];
+/// Names of a SentencePiece model for both sides.
+const SHARED_PIECES: [&str; 3] = ["sentencepiece.model", "spm.model", argos::PIECES];
 
 /// Directories of CTranslate2.
 pub(crate) struct CTranslate2;
@@ -70,7 +71,7 @@ impl Format for CTranslate2 {
             config,
             weights: path,
             parameters,
-            options: None,
+            options: argos::options(files.directory())?,
             unused: Vec::new(),
         })
     }

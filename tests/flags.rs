@@ -17,7 +17,7 @@ use support::{
 const EVERYWHERE: [&str; 3] = ["--backend", "--device", "--seed"];
 
 /// Flags of the commands that translate.
-const DECODING: [&str; 15] = [
+const DECODING: [&str; 16] = [
     "--beam",
     "--length-penalty",
     "--early-stopping",
@@ -31,6 +31,7 @@ const DECODING: [&str; 15] = [
     "--no-repeat-ngram",
     "--repetition-penalty",
     "--renormalize",
+    "--shortlist",
     "--batch-tokens",
     "--max-source-length",
 ];
@@ -147,7 +148,22 @@ fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
             ]
             .concat(),
         ),
-        // These five compute on no backend.
+        // These six compute on no backend.
+        (
+            "shortlist",
+            [
+                &[
+                    "--model",
+                    "--data",
+                    "--out",
+                    "--frequent",
+                    "--best",
+                    "--iterations",
+                ][..],
+                &LANGUAGES,
+            ]
+            .concat(),
+        ),
         (
             "tokenize",
             [&["--model", "--input", "--target", "--ids"][..], &LANGUAGES].concat(),

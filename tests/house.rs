@@ -56,6 +56,7 @@ const CRATES: [(&str, &[&str]); 8] = [
             "printable",
             "files",
             "data",
+            "shortlist",
             "error",
             "objective",
             "metrics",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use transformer_core::decoding::{LengthPenalty, MaxLength, Sampling, Shortlist, Strategy};
-use transformer_core::{DecodeOptions, ModelDirectory};
+use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers};
 
 use super::options_error;
 
@@ -73,6 +73,13 @@ pub struct Decoding {
 }
 
 impl Decoding {
+    /// Whether a shortlist is given, which belongs to one model.
+    #[cfg(feature = "serve")]
+    pub fn has_shortlist(&self) -> bool {
+        let given = self.shortlist.as_ref();
+        given.is_some_and(|path| path.as_os_str() != "none")
+    }
+
     /// The model's options, overridden by the given flags.
     ///
     /// # Errors
@@ -159,24 +166,37 @@ impl Decoding {
 /// The options for a model: source tokens are candidates of a shortlist where source and target share a vocabulary.
 ///
 /// # Errors
-/// When a language model, which has no sources, is given a shortlist.
+/// When a language model, which has no sources, is given a shortlist, a shortlist is of another vocabulary, or the
+/// tokenizers cannot be read.
 pub fn options_for(
     directory: &ModelDirectory,
     options: DecodeOptions,
-) -> Result<DecodeOptions, String> {
-    let config = directory.config();
-    let Some(shortlist) = &options.shortlist else {
+) -> super::Result<DecodeOptions> {
+    let Some(shortlist) = options.shortlist.as_deref() else {
         return Ok(options);
     };
-    if config.is_language_model() {
-        return Err("--shortlist: a language model has no source sentences".to_owned());
+    if directory.config().is_language_model() {
+        return Err("--shortlist: a language model has no source sentences".into());
     }
-    let shortlist = match config.tying.ties_source_target() {
-        true => Arc::new(Shortlist::clone(shortlist).with_source_tokens()),
-        false => Arc::clone(shortlist),
-    };
+    let vocab_size = directory.config().tgt_vocab_size;
+    if let Some(token) = shortlist
+        .largest()
+        .filter(|&token| token as usize >= vocab_size)
+    {
+        let path = directory.path().display();
+        return Err(format!(
+            "--shortlist: token {token} is outside the vocabulary of {path}, {vocab_size} tokens; it was made for another model"
+        )
+        .into());
+    }
+    let is_complete =
+        shortlist.has_source_tokens() || !Tokenizers::of(directory.files())?.share_vocabulary();
+    if is_complete {
+        return Ok(options);
+    }
+    let shortlist = shortlist.clone().with_source_tokens();
     Ok(DecodeOptions {
-        shortlist: Some(shortlist),
+        shortlist: Some(Arc::new(shortlist)),
         ..options
     })
 }

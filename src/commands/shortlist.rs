@@ -8,7 +8,7 @@ use transformer_train::ShortlistConfig;
 use transformer_train::data::{CorpusFile, CorpusFiles};
 
 use super::languages::{Languages, check_target};
-use super::{Result, check_output, model_directory};
+use super::{Result, check_output, model_directory, refuse_overwriting, write_file};
 use crate::process::note;
 
 const EXAMPLES: &str = "\
@@ -16,13 +16,16 @@ Examples:
   transformer shortlist --model model --data model/train.tsv --out lex.bin
   echo \"Where are you going?\" | transformer translate --model model --shortlist lex.bin";
 
+/// Pairs with more pieces on a side are skipped: the time for a pair is the product of both.
+const MOST_PIECES: usize = 256;
+
 /// Make a lexical shortlist from sentence pairs.
 ///
 /// A shortlist has the likely translations of each source token. With it, `translate --shortlist` searches among the
 /// translations of a sentence's tokens and the most frequent tokens, instead of the whole vocabulary, and spends less time
 /// on the matrix multiplication that computes logits. This is the largest part of the work of a small model with a large vocabulary.
 ///
-/// Translations are learned by IBM's model 1. The file has Marian's binary format.
+/// Translations are learned by IBM's model 1. The file has Marian's binary format. Pairs of more than 256 tokens on a side are skipped.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Shortlist {
@@ -54,6 +57,8 @@ impl Shortlist {
         model_directory::check(&self.model, Some("for a file of sentence pairs use --data"))?;
         let directory = model_directory::open(&self.model)?;
         model_directory::refuse_language_model(&directory)?;
+        refuse_overwriting(&self.data, &self.out)?;
+        refuse_overwriting(&model_directory::files(&self.model), &self.out)?;
         check_output(&self.out)?;
         let tokenizers = self
             .languages
@@ -65,14 +70,18 @@ impl Shortlist {
         for line in unusable.left_out("pair") {
             note(line);
         }
-        let tokenized = corpus.tokenize(&tokenizers, usize::MAX)?;
+        let tokenized = corpus.tokenize(&tokenizers, MOST_PIECES)?;
+        if tokenized.pairs.is_empty() {
+            return Err(format!("{tokenized}: none is left to learn from").into());
+        }
         let config = ShortlistConfig {
             frequent: self.frequent,
             best: self.best,
             iterations: self.iterations,
         };
         let shortlist = config.learn(&tokenized.pairs, directory.config().special_tokens());
-        shortlist.save(&self.out)?;
+        write_file(&self.out, shortlist.to_bytes())
+            .map_err(|error| format!("{}: {error}", self.out.display()))?;
         note(format!("{tokenized}; wrote {}", self.out.display()));
         Ok(())
     }

@@ -54,6 +54,10 @@ fn help(metric: TextMetric) -> &'static str {
 /// # Errors
 /// When `run.toml` cannot be read, or names an unknown metric.
 pub fn of_model(model: &Path) -> Result<Vec<TextMetric>> {
+    // An archive belongs to no run.
+    if model.is_file() {
+        return Ok(DEFAULT.to_vec());
+    }
     let of_checkpoint = run_of_checkpoint(model);
     let path = of_checkpoint.as_deref().unwrap_or(model).join(RUN_FILE);
     let problem = |problem: &str| {

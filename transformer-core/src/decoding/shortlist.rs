@@ -101,6 +101,11 @@ impl Shortlist {
         }
     }
 
+    /// Whether source tokens are candidates.
+    pub fn has_source_tokens(&self) -> bool {
+        self.has_source_tokens
+    }
+
     /// The number of tokens that are candidates of every source: the first ones of the vocabulary.
     pub fn frequent(&self) -> u32 {
         self.frequent
@@ -130,8 +135,8 @@ impl Shortlist {
         candidates
     }
 
-    /// The largest token that may be a candidate besides the source's own.
-    pub(super) fn largest(&self) -> Option<u32> {
+    /// The largest token that may be a candidate besides the source's own; `None` if there is none.
+    pub fn largest(&self) -> Option<u32> {
         let listed = self.lists.iter().copied().max();
         listed.max(self.frequent.checked_sub(1))
     }

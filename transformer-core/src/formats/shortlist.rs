@@ -38,13 +38,35 @@ impl Shortlist {
         })
     }
 
-    /// Writes a file of Marian, which replaces an existing one. Whether source tokens are candidates is not in the file.
+    /// Writes [`to_bytes`](Self::to_bytes) to a file, which replaces an existing one.
     ///
     /// # Errors
     /// When the file cannot be written; an existing one is then unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ModelError> {
         let path = path.as_ref();
-        replace_file_with(path, to_bytes(self)).map_err(ModelError::io(path))
+        replace_file_with(path, self.to_bytes()).map_err(ModelError::io(path))
+    }
+
+    /// The bytes of a file of Marian. Whether source tokens are candidates is not among them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let lists = self.lists();
+        let longest = self.lists().map(<[u32]>::len).max().unwrap_or(0);
+        let listed: usize = self.lists().map(<[u32]>::len).sum();
+        let mut checked = Vec::with_capacity(HEADER + 8 * lists.len() + 4 * listed);
+        let sizes = [longest, lists.len() + 1, listed].map(|size| size as u64);
+        for number in [u64::from(self.frequent())].into_iter().chain(sizes) {
+            checked.extend(number.to_le_bytes());
+        }
+        let mut offset = 0_u64;
+        checked.extend(offset.to_le_bytes());
+        for list in self.lists() {
+            offset += list.len() as u64;
+            checked.extend(offset.to_le_bytes());
+        }
+        let tokens = self.lists().flatten();
+        checked.extend(tokens.flat_map(|token| token.to_le_bytes()));
+        let head = [MAGIC, checksum(&checked)].map(u64::to_le_bytes).concat();
+        [head, checked].concat()
     }
 }
 
@@ -77,27 +99,6 @@ fn parse(bytes: &[u8]) -> Result<Shortlist, String> {
     let lists = lists.map(|bytes| u32::from_le_bytes(*bytes)).collect();
     let frequent = u32::try_from(frequent).map_err(|_| format!("{frequent} frequent tokens"))?;
     Shortlist::from_offsets(frequent, &offsets, lists).map_err(|error| error.to_string())
-}
-
-fn to_bytes(shortlist: &Shortlist) -> Vec<u8> {
-    let lists = shortlist.lists();
-    let longest = shortlist.lists().map(<[u32]>::len).max().unwrap_or(0);
-    let listed: usize = shortlist.lists().map(<[u32]>::len).sum();
-    let mut checked = Vec::with_capacity(HEADER + 8 * lists.len() + 4 * listed);
-    let sizes = [longest, lists.len() + 1, listed].map(|size| size as u64);
-    for number in [u64::from(shortlist.frequent())].into_iter().chain(sizes) {
-        checked.extend(number.to_le_bytes());
-    }
-    let mut offset = 0_u64;
-    checked.extend(offset.to_le_bytes());
-    for list in shortlist.lists() {
-        offset += list.len() as u64;
-        checked.extend(offset.to_le_bytes());
-    }
-    let tokens = shortlist.lists().flatten();
-    checked.extend(tokens.flat_map(|token| token.to_le_bytes()));
-    let head = [MAGIC, checksum(&checked)].map(u64::to_le_bytes).concat();
-    [head, checked].concat()
 }
 
 /// Marian's checksum: the hash of all whole words.
@@ -138,7 +139,7 @@ mod tests {
     /// The bytes that Marian writes: computed by hand, and the checksum by another program.
     #[test]
     fn the_bytes_are_marian_s() {
-        let bytes = to_bytes(&shortlist());
+        let bytes = shortlist().to_bytes();
         assert_eq!(bytes.len(), 48 + 4 * 8 + 4 * 4);
         let header: Vec<u64> = words(&bytes[..HEADER]).collect();
         assert_eq!(header, [MAGIC, CHECKSUM, 2, 3, 4, 4]);
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn damaged_files_are_refused() {
-        let whole = to_bytes(&shortlist());
+        let whole = shortlist().to_bytes();
         for len in 0..whole.len() {
             assert!(parse(&whole[..len]).is_err(), "{len} bytes");
         }

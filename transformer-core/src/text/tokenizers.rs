@@ -167,6 +167,16 @@ impl Tokenizers {
         self.target.is_none()
     }
 
+    /// Whether the tokens of source and target are the same: those of one tokenizer, or of two with equal vocabularies, as
+    /// in models of Marian with one SentencePiece model for both sides.
+    pub fn share_vocabulary(&self) -> bool {
+        let (source, target) = (self.source(), self.target());
+        let size = source.vocab_size();
+        self.are_shared()
+            || size == target.vocab_size()
+                && (0..size as u32).all(|token| source.name(token) == target.name(token))
+    }
+
     /// Encodes a source: its [first tokens](Self#first-tokens) and the text's, without `<eos>` unless a language
     /// follows it ([`SpecialTokens::end_source`]).
     ///

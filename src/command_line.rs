@@ -140,10 +140,12 @@ fn program() -> clap::Command {
     let help = help_template(&program);
     let program = program.help_template(help);
     program.mut_subcommands(|command| match command.get_name() {
-        "average" | "curves" | "info" | "quantize" | "tokenize" => command.mut_args(|arg| {
-            let unused = ["backend", "device", "seed"].contains(&arg.get_id().as_str());
-            if unused { arg.hide(true) } else { arg }
-        }),
+        "average" | "curves" | "info" | "quantize" | "shortlist" | "tokenize" => {
+            command.mut_args(|arg| {
+                let unused = ["backend", "device", "seed"].contains(&arg.get_id().as_str());
+                if unused { arg.hide(true) } else { arg }
+            })
+        }
         _ => command,
     })
 }

@@ -1,6 +1,6 @@
 //! The decoding flags of the commands that translate.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -73,11 +73,10 @@ pub struct Decoding {
 }
 
 impl Decoding {
-    /// Whether a shortlist is given, which belongs to one model.
-    #[cfg(feature = "serve")]
-    pub fn has_shortlist(&self) -> bool {
-        let given = self.shortlist.as_ref();
-        given.is_some_and(|path| path.as_os_str() != "none")
+    /// The file of a shortlist, if one is given.
+    pub fn shortlist_file(&self) -> Option<&Path> {
+        let given = self.shortlist.as_deref();
+        given.filter(|path| path.as_os_str() != "none")
     }
 
     /// The model's options, overridden by the given flags.
@@ -111,13 +110,12 @@ impl Decoding {
                 .repetition_penalty
                 .unwrap_or(of_model.repetition_penalty),
             renormalize: self.renormalize.unwrap_or(of_model.renormalize),
-            shortlist: match &self.shortlist {
-                None => of_model.shortlist,
-                Some(path) if path.as_os_str() == "none" => None,
+            shortlist: match self.shortlist_file() {
                 Some(path) => {
                     let shortlist = Shortlist::load(path).map_err(|error| error.to_string())?;
                     Some(Arc::new(shortlist))
                 }
+                None => of_model.shortlist.filter(|_| self.shortlist.is_none()),
             },
             batch_tokens: self.batch_tokens,
             max_src_len: self.max_source_length,

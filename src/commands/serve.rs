@@ -87,7 +87,7 @@ impl Serve {
     /// Runs the command.
     pub fn run(self, common: &Common) -> Result {
         let seed = common.seed.unwrap_or(0);
-        if self.decoding.has_shortlist() && self.model.len() > 1 {
+        if self.decoding.shortlist_file().is_some() && self.model.len() > 1 {
             return Err("--shortlist: is for one model; --model names several".into());
         }
         let mut models = Vec::new();

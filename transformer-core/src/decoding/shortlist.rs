@@ -27,6 +27,8 @@ pub struct Shortlist {
     offsets: Vec<usize>,
     /// The lists, one after the other, each in ascending order.
     lists: Arc<[u32]>,
+    /// Found once, because every search asks for it.
+    largest: Option<u32>,
 }
 
 /// Lists of a shortlist that do not follow each other.
@@ -54,12 +56,7 @@ impl Shortlist {
             all[begin..].sort_unstable();
             offsets.push(all.len());
         }
-        Self {
-            frequent,
-            has_source_tokens: false,
-            offsets,
-            lists: all.into(),
-        }
+        Self::of(frequent, offsets, all)
     }
 
     /// A shortlist of lists that follow each other in `lists`, and begin at `offsets`; the last offset is the end of
@@ -85,12 +82,18 @@ impl Shortlist {
                 })?
                 .sort_unstable();
         }
-        Ok(Self {
+        Ok(Self::of(frequent, offsets.to_vec(), lists))
+    }
+
+    /// A shortlist of sorted lists.
+    fn of(frequent: u32, offsets: Vec<usize>, lists: Vec<u32>) -> Self {
+        Self {
             frequent,
             has_source_tokens: false,
-            offsets: offsets.to_vec(),
+            largest: lists.iter().copied().max().max(frequent.checked_sub(1)),
+            offsets,
             lists: lists.into(),
-        })
+        }
     }
 
     /// Source tokens are candidates, too: for models whose source and target share a vocabulary.
@@ -137,8 +140,7 @@ impl Shortlist {
 
     /// The largest token that may be a candidate besides the source's own; `None` if there is none.
     pub fn largest(&self) -> Option<u32> {
-        let listed = self.lists.iter().copied().max();
-        listed.max(self.frequent.checked_sub(1))
+        self.largest
     }
 }
 

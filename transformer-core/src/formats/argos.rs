@@ -122,12 +122,10 @@ fn unpack(archive: &Path, into: &Path) -> Result<(), ZipError> {
 /// # Errors
 /// When the package has pieces of another kind, or a prefix of targets.
 pub(super) fn options(model: &Path) -> Result<Option<DecodeOptions>, ModelError> {
-    let Some(package) = model.parent().filter(|package| is_package(package)) else {
+    let is_model = |package: &&Path| model.ends_with(MODEL) && is_package(package);
+    let Some(package) = model.parent().filter(is_model) else {
         return Ok(None);
     };
-    if !model.ends_with(MODEL) {
-        return Ok(None);
-    }
     let pieces = model.join(PIECES);
     if !is_there(&pieces) {
         let problem = match is_there(&package.join("bpe.model")) {

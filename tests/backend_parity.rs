@@ -135,8 +135,9 @@ fn larger(a: f64, b: f64) -> f64 {
     if b.total_cmp(&a).is_gt() { b } else { a }
 }
 
-/// Models with each placement of the norm, positions, tying, and sizes of heads, and with Llama's layers.
-fn models() -> [(&'static str, TransformerConfig); 5] {
+/// Models with each placement of the norm, positions, tying, and sizes of heads, with relative positions, and with
+/// Llama's layers.
+fn models() -> [(&'static str, TransformerConfig); 6] {
     let base = TransformerConfig {
         d_model: 32,
         n_heads: 4,
@@ -175,6 +176,13 @@ fn models() -> [(&'static str, TransformerConfig); 5] {
                 final_norm: true,
                 d_k: Some(6),
                 d_v: Some(10),
+                ..base.clone()
+            },
+        ),
+        (
+            "relative positions",
+            TransformerConfig {
+                positions: Positions::Relative { max_distance: 3 },
                 ..base.clone()
             },
         ),

@@ -245,6 +245,12 @@ fn decoding(text: &mut String, options: Option<DecodeOptions>) -> Result {
         for flag in flags_of(&options) {
             writeln!(text, "  {flag}")?;
         }
+        if options.shortlist.is_some() {
+            writeln!(
+                text,
+                "  a shortlist of target tokens, unless --shortlist none"
+            )?;
+        }
     }
     Ok(())
 }

@@ -156,8 +156,9 @@ section! {
     /// `{ sines-then-cosines = { inclusive = false, first = 0 } }` (all sines before all cosines, as in Marian; `first`
     /// is the position of the first token; with `inclusive`, the lowest frequency is exactly 1/10000, as in fairseq;
     /// M2M100 has `true` and 2); `{ relative-bias = { buckets = 32, max_distance = 128 } }` (a learned bias on
-    /// attention scores, as in T5); `"alibi"` (a fixed bias on attention scores); or `{ rotary = { base = 10000.0 } }`
-    /// (queries and keys rotated by their positions, as in Llama).
+    /// attention scores, as in T5); `"alibi"` (a fixed bias on attention scores); `{ relative = { max_distance = 16 } }`
+    /// (learned vectors per distance, added to keys and values, as in Shaw et al., 2018); or
+    /// `{ rotary = { base = 10000.0 } }` (queries and keys rotated by their positions, as in Llama).
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use transformer_core::ModelDirectory;
 use transformer_core::decoding::{MaxLength, Strategy};
-use transformer_core::{DecodeOptions, Translator};
+use transformer_core::{DecodeOptions, TransformerConfig, Translator};
 
+use super::gpt2::generated;
 use super::support::{
     copied, corpus, directory, fails, file, folder, program, read_json, succeeds, with_model,
 };
@@ -152,4 +153,26 @@ fn without_tokenizers_texts_are_tokens() {
     fs::remove_file(copy.path().join("config.json")).unwrap();
     let lines = translated(copy.path(), &GREEDY, &words(&sentence["source"]));
     assert_eq!(lines, [words(&sentence["beam1"]["tokens"])]);
+}
+
+/// A decoder alone is the model that CTranslate2 converted.
+#[test]
+fn a_language_model_generates_what_the_original_does() {
+    let models = ["ct2-gpt2", "gpt2"].map(directory);
+    let [converted, original] = models
+        .each_ref()
+        .map(|model| ModelDirectory::open(model).unwrap());
+    let config = TransformerConfig {
+        // CTranslate2's files have no rates.
+        attention_dropout: original.config().attention_dropout,
+        ..converted.config().clone()
+    };
+    assert_eq!(&config, original.config());
+    for prompt in ["Where are you going?", "Tom", "", "I don't"] {
+        let [converted, original] = models
+            .each_ref()
+            .map(|model| generated(model, prompt, &["--beam", "1"]));
+        assert!(!converted.is_empty());
+        assert_eq!(converted, original, "{prompt}");
+    }
 }

@@ -24,7 +24,7 @@ fn sentences(name: &str) -> Vec<Value> {
     sentences
 }
 
-fn generated(model: &Path, prompt: &str, flags: &[&str]) -> String {
+pub fn generated(model: &Path, prompt: &str, flags: &[&str]) -> String {
     let mut command = with_model("generate", model);
     let text = succeeds(command.args(["--prompt", prompt]).args(flags));
     text.strip_suffix('\n').unwrap().to_owned()

@@ -185,6 +185,11 @@ fn a_shortlist_is_made_and_used() {
     fs::write(model.join("decoder.yml"), settings).unwrap();
     assert_eq!(translated(model, &GREEDY, &texts.join("\n")), copied);
     assert_eq!(with(Path::new("none")), expected);
+    let found = succeeds(program("info").arg(model));
+    assert!(
+        found.contains("  a shortlist of target tokens, "),
+        "{found}"
+    );
 
     let mut bytes = fs::read(&empty).unwrap();
     bytes.pop();

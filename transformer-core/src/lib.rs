@@ -35,7 +35,7 @@
 //! | [`Mask`](nn::Mask), [`target_mask`](nn::target_mask); for step-by-step decoding, [`Cache`](nn::Cache) | §3.2.3 |
 //! | [`FeedForward`](nn::FeedForward) | §3.3 |
 //! | [`TokenEmbedding`](nn::TokenEmbedding), [`Generator`](nn::Generator), [`WeightTying`](models::WeightTying) | §3.4 |
-//! | [`PositionalEncoding`](nn::PositionalEncoding), or [`PositionBias`](nn::PositionBias), [`Rotary`](nn::Rotary) | §3.5 |
+//! | [`PositionalEncoding`](nn::PositionalEncoding), or [`PositionBias`](nn::PositionBias), [`Rotary`](nn::Rotary), [`RelativePositions`](nn::RelativePositions) | §3.5 |
 //! | [`Recurrence`](nn::Recurrence), an alternative to the decoder's self-attention | not in the paper |
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`](nn::Cache) | §6.1 |

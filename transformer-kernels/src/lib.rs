@@ -71,7 +71,7 @@ mod torch;
 pub use ops::activation::activation_dropout;
 pub use ops::adam::{Moments, adam};
 pub use ops::attention::{
-    AttentionOutput, AttentionWeights, attention, scaled_dot_product_attention,
+    AttentionOutput, AttentionWeights, attention, attention_weights, scaled_dot_product_attention,
 };
 pub use ops::cross_entropy::{RowLosses, cross_entropy, log_softmax};
 pub use ops::dropout::{add_dropout, dropout};

@@ -43,6 +43,8 @@ fn every_pretrained_model_is_the_original_s_on_every_backend() {
         "t5-gated",
         "byt5",
         "ct2-marian-multi-int8",
+        "ct2-t5-gated-int8",
+        "ct2-relative",
         "marian-npz",
         "marian-student-int8",
         "marian-words",
@@ -63,7 +65,7 @@ fn every_pretrained_model_is_the_original_s_on_every_backend() {
         assert_eq!(out.matches("  as CTranslate2 ").count(), 2, "{out}");
         assert_eq!(out.matches("logits, .bin").count(), 1, "{out}");
         // Of those that are CTranslate2's and Marian's.
-        assert_eq!(out.matches("log-probabilities").count(), 4, "{out}");
+        assert_eq!(out.matches("log-probabilities").count(), 6, "{out}");
     }
 }
 

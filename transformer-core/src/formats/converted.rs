@@ -8,10 +8,11 @@ use crate::formats::error::ModelError;
 use crate::formats::files::is_there;
 use crate::formats::format::Files;
 use crate::formats::names::{
-    SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
-    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
+    TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE,
 };
-use crate::formats::vocabularies::{END, PADDING, Side, UNKNOWN, Vocabularies};
+use crate::formats::vocabularies::{END, ENGLISH, PADDING, Side, UNKNOWN, Vocabularies};
 use crate::formats::{ctranslate2, marian};
 
 /// The tokens of a directory of another library, and its SentencePiece models.
@@ -36,7 +37,7 @@ pub(crate) struct TokenizerFile {
     pub bytes: Vec<u8>,
 }
 
-/// The files of a directory without `tokenizer.json`: Marian's, with the vocabulary as a list of ids, if there are
+/// The files of a directory without `tokenizer.json`: Marian's, or M2M100's if there are language tokens, with the vocabulary as a list of ids, if there are
 /// SentencePiece models; otherwise tokenizers that split texts at spaces into the tokens of the vocabulary.
 ///
 /// # Errors
@@ -69,10 +70,11 @@ pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, Model
         });
     };
     let mut found = lists([VOCABULARY_FILE, TARGET_VOCABULARY_FILE], ids);
-    for (name, own) in [SOURCE_PIECES_FILE, TARGET_PIECES_FILE]
-        .into_iter()
-        .zip(pieces)
-    {
+    let names: &[&'static str] = match has_languages(&vocabularies) {
+        true => &[SHARED_PIECES_FILE],
+        false => &[SOURCE_PIECES_FILE, TARGET_PIECES_FILE],
+    };
+    for (&name, own) in names.iter().zip(pieces) {
         let path = files.path(&own);
         let bytes = crate::formats::files::read(&path).map_err(ModelError::io(&path))?;
         found.push(TokenizerFile { name, path, bytes });
@@ -83,6 +85,12 @@ pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, Model
         bytes: with_separation(files, vocabularies.target.is_some())?,
     });
     Ok(found)
+}
+
+/// Whether the tokens are of M2M100's, NLLB's or mBART's kind, whose texts begin with a token of their language.
+fn has_languages(vocabularies: &Vocabularies) -> bool {
+    let source = &vocabularies.source;
+    vocabularies.target.is_none() && ENGLISH.iter().any(|name| source.id(name).is_some())
 }
 
 /// The settings of Marian's class, which say whether the target has its own vocabulary.

@@ -5,6 +5,9 @@ pub(crate) const PADDING: &str = "<pad>";
 pub(crate) const UNKNOWN: &str = "<unk>";
 pub(crate) const END: &str = "</s>";
 
+/// The language tokens of English in M2M100, NLLB and mBART: a vocabulary with one of them has language tokens.
+pub(crate) const ENGLISH: [&str; 3] = ["__en__", "eng_Latn", "en_XX"];
+
 /// Names of the padding token in other libraries. Neither CTranslate2 nor Marian needs one.
 const OTHER_PADDING: [&str; 2] = ["<blank>", "[PAD]"];
 
@@ -58,6 +61,17 @@ impl Vocabularies {
         let mut vocabularies = Self::without_padding(source, target);
         vocabularies.set_padding();
         vocabularies
+    }
+
+    /// The vocabulary of a language model, which needs no padding token: without one, `</s>` is in its place.
+    pub fn of_language_model(side: Side) -> Self {
+        let names = [PADDING].into_iter().chain(OTHER_PADDING);
+        let pad = names.chain([END]).find_map(|name| side.id(name));
+        Self {
+            source: side,
+            target: None,
+            pad: pad.unwrap_or_default(),
+        }
     }
 
     /// [`new`](Self::new), always extended.

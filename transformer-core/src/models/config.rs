@@ -266,6 +266,7 @@ impl TransformerConfig {
                 .with_d_k(self.d_k)
                 .with_d_v(self.d_v)
                 .with_rotary_base(self.positions.rotary_base())
+                .with_max_distance(self.positions.max_distance())
                 .with_bias(self.attention_bias)
                 .with_scaled(self.attention_scale)
                 .with_dropout(self.attention_dropout),

@@ -7,6 +7,7 @@ use burn::tensor::backend::Backend;
 use crate::nn::dropout::Dropout;
 use crate::nn::error::{ConfigError, check_dropout, check_sizes};
 use crate::nn::parameters::{Parameter, linear_parameters, within};
+use crate::nn::relative_positions;
 use crate::nn::rotary::check_rotary;
 use transformer_kernels::Mask;
 use transformer_kernels::{self as ops, Heads};
@@ -94,6 +95,10 @@ pub struct AttentionConfig {
     /// [`Rotary`](crate::nn::Rotary); no rotary positions when absent.
     #[config(default = "None")]
     pub rotary_base: Option<f64>,
+    /// The largest distance of relative positions in a [`SelfAttention`](crate::nn::SelfAttention), see
+    /// [`RelativePositions`](crate::nn::RelativePositions); no relative positions when absent.
+    #[config(default = "None")]
+    pub max_distance: Option<usize>,
 }
 
 impl AttentionConfig {
@@ -111,6 +116,7 @@ impl AttentionConfig {
             ("n_kv_heads", self.n_kv_heads.unwrap_or(1)),
             ("d_k", self.d_k.unwrap_or(1)),
             ("d_v", self.d_v.unwrap_or(1)),
+            ("max_distance", self.max_distance.unwrap_or(1)),
         ])?;
         let is_shared = self.d_k.is_none() || self.d_v.is_none();
         if is_shared && !d_model.is_multiple_of(n_heads) {
@@ -190,6 +196,10 @@ impl AttentionConfig {
         let fused = linear_parameters(self.d_model, width, self.bias);
         let mut parameters = within("query_key_value", fused);
         parameters.extend(self.head_parameters());
+        if let Some(max_distance) = self.max_distance {
+            let tables = relative_positions::parameters(max_distance, self.heads());
+            parameters.extend(within("relative", tables));
+        }
         parameters
     }
 

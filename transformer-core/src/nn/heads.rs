@@ -11,6 +11,7 @@ use crate::nn::dropout::Dropout;
 use crate::nn::error::assert_sizes;
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
+use crate::nn::relative_positions::RelativePositions;
 use transformer_kernels::{
     self as ops, AttentionWeights, Heads, Mask, Operands, ProductPrecision, join_heads, split_heads,
 };
@@ -213,12 +214,14 @@ impl<B: Backend> AttentionHeads<B> {
     /// [`forward`](Self::forward) with cached keys and values.
     ///
     /// # Shapes
-    /// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns
+    /// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns, which are
+    ///   the last of the keys if `relative` is given
     pub(crate) fn forward_to(
         &self,
         query: &Tensor<B, 3>,
         kept: &KeyValue<B>,
         mask: Option<&Mask<B>>,
+        relative: Option<&RelativePositions<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
         let query = match self.scaled {
@@ -226,7 +229,10 @@ impl<B: Backend> AttentionHeads<B> {
             false => split_heads(&self.times_root(query), 0, self.n_heads, self.d_k),
         };
         let [key, value] = [&kept.key, &kept.value].map(|heads| self.repeated(heads.clone(), 1));
-        let (output, all) = scaled_dot_product_attention(query, key, value, mask, &self.dropout);
+        let (output, all) = match relative {
+            Some(relative) => relative.attention(query, key, value, mask, &self.dropout),
+            None => scaled_dot_product_attention(query, key, value, mask, &self.dropout),
+        };
         AttentionOutput {
             output: linear(&self.projection, join_heads(output), self.precision),
             weights: (weights == AttentionWeights::Return).then_some(all),

@@ -66,10 +66,15 @@ impl LayerConfig {
     }
 
     /// A decoder layer: the same layer with cross-attention to a memory. It is configured like self-attention, but
-    /// without rotary positions, which apply within one sequence.
+    /// without rotary or relative positions, which apply within one sequence.
     pub fn with_memory(self) -> Self {
         Self {
-            cross_attention: Some(self.self_attention.clone().with_rotary_base(None)),
+            cross_attention: Some(
+                self.self_attention
+                    .clone()
+                    .with_rotary_base(None)
+                    .with_max_distance(None),
+            ),
             ..self
         }
     }

@@ -28,7 +28,7 @@
 //! | `recurrence` | an alternative to the decoder's self-attention |
 //! | `feed_forward` | §3.3 |
 //! | `embedding`, `generator`, `linear` | §3.4 |
-//! | `positions`, `position_bias`, `rotary` | positions added to embeddings, as a bias on scores, and as rotations of queries and keys (§3.5) |
+//! | `positions`, `position_bias`, `rotary`, `relative_positions` | positions added to embeddings, as a bias on scores, as rotations of queries and keys, and as vectors per distance (§3.5) |
 //! | `cache` | the decoder's state between two tokens |
 //! | `init`, `parameters`, `error` | initial weights; names and shapes of parameters; invalid configurations |
 
@@ -51,6 +51,7 @@ pub(crate) mod parameters;
 pub(crate) mod position_bias;
 pub(crate) mod positions;
 pub(crate) mod recurrence;
+pub(crate) mod relative_positions;
 pub(crate) mod rotary;
 pub(crate) mod self_attention;
 pub(crate) mod stack;
@@ -73,6 +74,7 @@ pub use norm::{Norm, NormConfig, NormKind};
 pub use position_bias::{BiasKind, Buckets, PositionBias, PositionBiasConfig};
 pub use positions::{PositionalEncoding, PositionalEncodingConfig, Positions, sinusoidal_encoding};
 pub use recurrence::{Recurrence, RecurrenceConfig};
+pub use relative_positions::RelativePositions;
 pub use rotary::Rotary;
 pub use self_attention::SelfAttention;
 pub use stack::{Memory, Stack, StackConfig, StackOutput};

@@ -224,7 +224,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         let query = linear(&self.query, x, self.heads.precision);
         let attended = self
             .heads
-            .forward_to(&query, memory, at.memory_mask, at.weights);
+            .forward_to(&query, memory, at.memory_mask, None, at.weights);
         AttentionOutput {
             output: attended.output.reshape([rows, len, d_model]),
             weights: attended.weights.map(|weights| by_row(weights, rows)),

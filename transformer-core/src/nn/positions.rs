@@ -53,6 +53,12 @@ pub enum Positions {
         /// The frequency of feature pair i of a head is `base^(-2i/d_k)`; the paper's base is 10000.
         base: f64,
     },
+    /// A learned vector per distance, added to each key and value in every layer's self-attention, instead of vectors
+    /// per position ([`RelativePositions`](crate::nn::RelativePositions); Shaw et al., 2018).
+    Relative {
+        /// Larger distances share a vector, on either side.
+        max_distance: usize,
+    },
 }
 
 impl Positions {
@@ -88,11 +94,22 @@ impl Positions {
         }
     }
 
+    /// The largest distance of relative positions; `None` for other kinds.
+    pub(crate) fn max_distance(self) -> Option<usize> {
+        match self {
+            Self::Relative { max_distance } => Some(max_distance),
+            _ => None,
+        }
+    }
+
     /// Whether a vector per position is added to the embeddings.
     pub(crate) fn are_added(self) -> bool {
         match self {
             Self::Sinusoidal | Self::SinesThenCosines { .. } | Self::Learned { .. } => true,
-            Self::RelativeBias { .. } | Self::Alibi | Self::Rotary { .. } => false,
+            Self::RelativeBias { .. }
+            | Self::Alibi
+            | Self::Rotary { .. }
+            | Self::Relative { .. } => false,
         }
     }
 
@@ -214,6 +231,7 @@ impl Positions {
             }
             Self::Learned { .. }
             | Self::Rotary { .. }
+            | Self::Relative { .. }
             | Self::RelativeBias { .. }
             | Self::Alibi => None,
         }
@@ -267,6 +285,7 @@ impl PositionalEncodingConfig {
         let learned = match positions {
             Positions::Sinusoidal
             | Positions::Rotary { .. }
+            | Positions::Relative { .. }
             | Positions::RelativeBias { .. }
             | Positions::Alibi => None,
             Positions::SinesThenCosines { .. } => {

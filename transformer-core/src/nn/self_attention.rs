@@ -11,6 +11,7 @@ use crate::nn::cache::KeyValue;
 use crate::nn::heads::AttentionHeads;
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
+use crate::nn::relative_positions::RelativePositions;
 use crate::nn::rotary::Rotary;
 use transformer_kernels::Mask;
 use transformer_kernels::{AttentionWeights, Heads, Operands};
@@ -33,12 +34,17 @@ impl AttentionConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> SelfAttention<B> {
-        let Heads { d_k, .. } = self.checked_heads();
+        let heads = self.checked_heads();
         let widths = self.widths();
         SelfAttention {
-            rotary: self.rotary_base.map(|base| Rotary::new(base, d_k, device)),
+            rotary: self
+                .rotary_base
+                .map(|base| Rotary::new(base, heads.d_k, device)),
             query_key_value: init.attention_projections(self.d_model, &widths, self.bias, device),
             heads: self.init_heads_from(init, device),
+            relative: self
+                .max_distance
+                .map(|most| RelativePositions::init(most, heads, init, device)),
         }
     }
 }
@@ -47,7 +53,7 @@ impl AttentionConfig {
 /// encoder, and masked in the decoder.
 ///
 /// It is a [`MultiHeadAttention`](crate::nn::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix, and may
-/// rotate queries and keys by their positions.
+/// rotate queries and keys by their positions, or add vectors to keys and values.
 #[derive(Module, Debug)]
 pub struct SelfAttention<B: Backend> {
     /// `W^Q`, `W^K` and `W^V` side by side, each by heads: `[d_model, n_heads · d_k + n_kv_heads · (d_k + d_v)]`.
@@ -56,6 +62,8 @@ pub struct SelfAttention<B: Backend> {
     pub rotary: Option<Rotary<B>>,
     /// The heads and `W^O`.
     pub heads: AttentionHeads<B>,
+    /// Relative positions; `None` for other kinds of positions.
+    pub relative: Option<RelativePositions<B>>,
 }
 
 impl<B: Backend> SelfAttention<B> {
@@ -75,8 +83,21 @@ impl<B: Backend> SelfAttention<B> {
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
         let packed = self.project(x, 0);
+        if self.relative.is_some() {
+            let own = self.key_value(&packed);
+            let relative = self.relative.as_ref();
+            return self
+                .heads
+                .forward_to(&packed, &own, mask, relative, weights);
+        }
         let operands = Operands::SelfPacked(&packed);
         self.heads.forward(operands, mask, weights)
+    }
+
+    /// The keys and values in projected rows.
+    fn key_value(&self, packed: &Tensor<B, 3>) -> KeyValue<B> {
+        let Heads { n_heads, d_k, .. } = self.heads.sizes();
+        KeyValue::of_rows(packed, n_heads * d_k, self.heads.key_value_sizes())
     }
 
     /// Projects the positions from `first` on to queries, keys and values, side by side.
@@ -110,13 +131,15 @@ impl<B: Backend> SelfAttention<B> {
     ) -> AttentionOutput<B> {
         let first = known.as_ref().map_or(0, |known| known.key.dims()[2]);
         let packed = self.project(x, first);
-        let Heads { n_heads, d_k, .. } = self.heads.sizes();
-        let new = KeyValue::of_rows(&packed, n_heads * d_k, self.heads.key_value_sizes());
+        let new = self.key_value(&packed);
         let all = match known.take() {
             Some(known) => known.followed_by(new),
             None => new,
         };
-        let attended = self.heads.forward_to(&packed, &all, at.mask, at.weights);
+        let relative = self.relative.as_ref();
+        let attended = self
+            .heads
+            .forward_to(&packed, &all, at.mask, relative, at.weights);
         *known = Some(all);
         attended
     }

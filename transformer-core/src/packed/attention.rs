@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::nn::attention::AttentionConfig;
 use crate::nn::positions::TABLE_LEN;
+use crate::nn::relative_positions::row_of;
 use crate::nn::rotary::turns;
 use crate::packed::layers::PackedLinear;
 use crate::packed::position_bias::PositionBias;
@@ -26,6 +27,7 @@ pub struct SelfAttention {
     bias: Option<Arc<PositionBias>>,
     key_value: Heads,
     rotary: Option<Rotary>,
+    relative: Option<RelativePositions>,
 }
 
 impl SelfAttention {
@@ -50,6 +52,10 @@ impl SelfAttention {
             rotary: config
                 .rotary_base
                 .map(|base| Rotary::new(base, config.heads().d_k)),
+            relative: match config.max_distance {
+                Some(most) => Some(RelativePositions::read(weights, path, most, config)?),
+                None => None,
+            },
         })
     }
 
@@ -68,6 +74,8 @@ impl SelfAttention {
             projected,
             sums,
             bias,
+            placed,
+            rows,
             scores,
             products,
             ..
@@ -89,8 +97,14 @@ impl SelfAttention {
                 let Some(sum) = sums_of_rows.next() else {
                     break;
                 };
-                let bias = self.bias_of(position as u32, attended.iter().copied(), bias);
+                let position = position as u32;
+                let bias = self.bias_of(position, attended.iter().copied(), bias);
                 let slots = slots(own, queries, self.key_value, bias);
+                let keys = attended.iter().map(|&key| (key, key));
+                let (slots, attended) = match &self.relative {
+                    Some(relative) => relative.place(slots, position, keys, placed, rows),
+                    None => (slots, &attended[..]),
+                };
                 let query = &row[..queries];
                 rows::attend(query, slots, attended, self.heads, sum, None, scores);
             }
@@ -114,6 +128,8 @@ impl SelfAttention {
             projected,
             sums,
             bias,
+            placed,
+            rows,
             scores,
             products,
             ..
@@ -131,10 +147,16 @@ impl SelfAttention {
         for ((row, sum), query) in each.zip(reading.queries.iter()) {
             let source = &reading.sources[query.source];
             let positions = source.positions();
-            let attended = query.slots.iter().map(|&slot| positions[slot as usize]);
-            let bias = self.bias_of(query.position, attended, bias);
+            let attended = query.slots.iter();
+            let keys = attended.map(|&slot| (slot, positions[slot as usize]));
+            let of_keys = keys.clone().map(|(_, position)| position);
+            let bias = self.bias_of(query.position, of_keys, bias);
             let slots = slots(source.key_values(layer), 0, self.key_value, bias);
-            let (row, attended) = (&row[..queries], query.slots);
+            let (slots, attended) = match &self.relative {
+                Some(relative) => relative.place(slots, query.position, keys, placed, rows),
+                None => (slots, query.slots),
+            };
+            let row = &row[..queries];
             rows::attend(row, slots, attended, self.heads, sum, None, scores);
         }
         self.projection.forward(sums, output, products);
@@ -190,6 +212,71 @@ impl Rotary {
             Some(stored) => rows::turn(heads, stored),
             None => rows::turn(heads, &turns(self.base, position, 1, self.d_k)),
         }
+    }
+}
+
+/// Relative positions; [`RelativePositions`](crate::nn::RelativePositions) has the formula.
+struct RelativePositions {
+    max_distance: usize,
+    /// `[2 · max_distance + 1, d_k]`
+    keys: Vec<f32>,
+    /// `[2 · max_distance + 1, d_v]`
+    values: Vec<f32>,
+    key_value: Heads,
+}
+
+impl RelativePositions {
+    fn read<W: NamedWeights>(
+        weights: &mut W,
+        path: &str,
+        max_distance: usize,
+        config: &AttentionConfig,
+    ) -> Result<Self, W::Error> {
+        let (count, heads) = (2 * max_distance + 1, config.heads());
+        Ok(Self {
+            max_distance,
+            keys: weights.numbers(&format!("{path}.relative.keys"), count * heads.d_k)?,
+            values: weights.numbers(&format!("{path}.relative.values"), count * heads.d_v)?,
+            key_value: config.key_value_heads(),
+        })
+    }
+
+    /// Copies keys and values with the vectors for their distances from a query. Returns the copies and their numbers.
+    ///
+    /// - keys: the slot and the position of each
+    fn place<'b>(
+        &self,
+        slots: Slots<'b>,
+        query: u32,
+        keys: impl Iterator<Item = (u32, u32)>,
+        placed: &'b mut Vec<f32>,
+        rows: &'b mut Vec<u32>,
+    ) -> (Slots<'b>, &'b [u32]) {
+        let [d_keys, d_values] = widths(self.key_value);
+        placed.clear();
+        rows.clear();
+        for (row, (slot, position)) in keys.enumerate() {
+            let own = &slots.rows[slot as usize * slots.stride..][..slots.stride];
+            let distance = i64::from(position) - i64::from(query);
+            let at = row_of(distance, self.max_distance);
+            for (first, width, table, d) in [
+                (slots.keys, d_keys, &self.keys, self.key_value.d_k),
+                (slots.values, d_values, &self.values, self.key_value.d_v),
+            ] {
+                let added = table[at * d..][..d].iter().cycle();
+                let sums = own[first..][..width].iter().zip(added);
+                placed.extend(sums.map(|(own, added)| own + added));
+            }
+            rows.push(row as u32);
+        }
+        let slots = Slots {
+            rows: placed,
+            stride: d_keys + d_values,
+            keys: 0,
+            values: d_keys,
+            ..slots
+        };
+        (slots, rows)
     }
 }
 

@@ -28,6 +28,10 @@ pub struct Buffers {
     pub sums: Vec<f32>,
     /// The bias on the scores of a query: `[keys, n_heads]`.
     pub bias: Vec<f32>,
+    /// The keys and values of a query with vectors of their distances: `[keys, n_kv_heads · (d_k + d_v)]`.
+    pub placed: Vec<f32>,
+    /// The numbers of their rows.
+    pub rows: Vec<u32>,
     /// The scores of a query.
     pub scores: Vec<f32>,
     /// Hidden features of the feed-forward network: `[rows, d_ff]`.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::formats::converted::{TokenizerFile, tokenizer_files};
 use crate::formats::format::Files;
 use crate::formats::names::{
-    SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
-    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE,
+    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
+    TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE,
 };
 use crate::text::added_tokens::AddedTokens;
 use crate::text::error::TextError;
+use crate::text::m2m100::M2m100;
 use crate::text::marian::Marian;
 use crate::text::tokenizer::Tokenizer;
 use crate::text::tokenizer_json::TokenizerJson;
@@ -43,6 +44,10 @@ pub(super) fn load(
         Marian::new(&file.path, file.bytes.clone(), vocabulary)
     };
     let mut of_source = vocabulary(VOCABULARY_FILE).expect("beside the pieces")?;
+    if let Some(pieces) = file(SHARED_PIECES_FILE) {
+        let shared = M2m100::new(&pieces.path, pieces.bytes.clone(), of_source, &[], added)?;
+        return Ok((shared.into(), None));
+    }
     of_source.add(added);
     let of_source = Arc::new(of_source);
     let of_target = match vocabulary(TARGET_VOCABULARY_FILE) {
@@ -50,7 +55,11 @@ pub(super) fn load(
         None => Arc::clone(&of_source),
     };
     let source = pieces(SOURCE_PIECES_FILE, of_source)?;
-    let target = pieces(TARGET_PIECES_FILE, of_target)?;
+    let [one, other] = [SOURCE_PIECES_FILE, TARGET_PIECES_FILE].map(file);
+    let target = match one.map(|file| &file.bytes) == other.map(|file| &file.bytes) {
+        true => source.with_vocabulary(of_target),
+        false => pieces(TARGET_PIECES_FILE, of_target)?,
+    };
     Ok((source.into(), Some(target.into())))
 }
 

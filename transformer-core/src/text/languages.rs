@@ -1,9 +1,14 @@
-//! Language tokens: `eng_Latn` (NLLB), `__en__` (M2M100), `en_XX` (mBART), `>>fra<<` (Marian).
+//! Language tokens: `eng_Latn` (NLLB), `__en__` (M2M100), `en_XX` (mBART), `>>fra<<` (Marian), `<2fr>` (MADLAD-400).
 
 /// The language of a language token, without the marks around it: `en` for `__en__`.
 pub(super) fn language(token: &str) -> Option<&str> {
     if let Some(language) = token.strip_prefix(">>") {
         return language.strip_suffix("<<").filter(|name| !name.is_empty());
+    }
+    if let Some(language) = token.strip_prefix("<2") {
+        let language = language.strip_suffix('>')?;
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        return (!language.is_empty() && language.bytes().all(is_name)).then_some(language);
     }
     if let Some(language) = token.strip_prefix("__") {
         let language = language.strip_suffix("__")?;
@@ -15,6 +20,21 @@ pub(super) fn language(token: &str) -> Option<&str> {
         .is_some_and(|rest| is_lower(rest, 3..=3));
     let is_region = rest.len() == 2 && rest.bytes().all(|byte| byte.is_ascii_uppercase());
     (is_lower(language, 2..=3) && (is_script || is_region)).then_some(token)
+}
+
+/// Whether a language token begins sources, and names the language of their targets.
+pub(super) fn is_in_source(token: &str) -> bool {
+    [">>", "<2"].iter().any(|mark| token.starts_with(mark)) && language(token).is_some()
+}
+
+/// Whether a text begins with such a token.
+pub(super) fn begins_with_language(text: &str) -> bool {
+    let ends = [(">>", "<<"), ("<2", ">")];
+    ends.into_iter().any(|(begin, end)| {
+        let rest = text.strip_prefix(begin);
+        let token = rest.and_then(|rest| Some(begin.len() + rest.find(end)? + end.len()));
+        token.is_some_and(|len| is_in_source(&text[..len]))
+    })
 }
 
 fn is_lower(text: &str, lengths: std::ops::RangeInclusive<usize>) -> bool {
@@ -60,6 +80,10 @@ mod tests {
             ("en_XX", Some("en_XX")),
             (">>fra<<", Some("fra")),
             (">>zho_Hans<<", Some("zho_Hans")),
+            ("<2fr>", Some("fr")),
+            ("<2zh_Hant>", Some("zh_Hant")),
+            ("<2>", None),
+            ("<2 fr>", None),
             ("<s>", None),
             ("</s>", None),
             ("▁the", None),
@@ -107,6 +131,24 @@ mod tests {
         assert_eq!(token_of("fra", &marian), Some(0));
         assert_eq!(token_of("zho", &marian), Some(1));
         assert_eq!(token_of(">>fra<<", &marian), Some(0));
+    }
+
+    #[test]
+    fn a_text_may_begin_with_a_language() {
+        for text in [">>fra<< Hello", ">>fra<<", "<2fr> Hello", "<2fr>"] {
+            assert!(begins_with_language(text), "{text}");
+        }
+        for text in [
+            "fra<< a",
+            ">><< c",
+            "<2 a> b",
+            "<2fr",
+            "eng_Latn a",
+            "a <2fr>",
+            "",
+        ] {
+            assert!(!begins_with_language(text), "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::formats::files;
+use crate::formats::vocabularies::ENGLISH;
 use crate::text::added_tokens::AddedTokens;
 use crate::text::error::TextError;
 use crate::text::marian::is_space;
@@ -25,9 +26,6 @@ const M2M100: &[&str] = &[
 
 /// The languages of the WMT 2021 models.
 const WMT21: &[&str] = &["en", "ha", "is", "ja", "cs", "ru", "zh", "de"];
-
-/// The default language of sources.
-const FIRST_SOURCE: &str = "__en__";
 
 /// The languages of the list with this name in `tokenizer_config.json` (`language_codes`).
 ///
@@ -59,7 +57,7 @@ pub(super) struct M2m100 {
 
 impl M2m100 {
     /// Loads a tokenizer with the SentencePiece model and the vocabulary in these files, and these languages and added
-    /// tokens.
+    /// tokens. A vocabulary with language tokens, such as NLLB's in a directory of CTranslate2, needs no others.
     ///
     /// # Errors
     /// When a file is missing or damaged.
@@ -69,24 +67,46 @@ impl M2m100 {
         languages: &[&str],
         added: &AddedTokens,
     ) -> Result<Self, TextError> {
-        let mut vocabulary = Vocabulary::load(vocabulary_path)?;
-        let pieces_file = files::read(pieces_path).map_err(TextError::file(pieces_path))?;
+        let vocabulary = Vocabulary::load(vocabulary_path)?;
+        let pieces = files::read(pieces_path).map_err(TextError::file(pieces_path))?;
+        Self::new(pieces_path, pieces, vocabulary, languages, added)
+    }
+
+    /// [`load`](Self::load) for a vocabulary and the content of a SentencePiece model.
+    ///
+    /// # Errors
+    /// When the model is damaged.
+    pub fn new(
+        pieces_path: &Path,
+        pieces_file: Vec<u8>,
+        mut vocabulary: Vocabulary,
+        languages: &[&str],
+        added: &AddedTokens,
+    ) -> Result<Self, TextError> {
         let pieces =
             SentencePiece::from_bytes(&pieces_file).map_err(TextError::file(pieces_path))?;
-        let languages = languages.iter().map(|language| format!("__{language}__"));
-        let languages = languages.map(|name| {
-            let id = vocabulary.add_special(&name);
-            (name, id)
-        });
-        let languages: Vec<_> = languages.collect();
+        let mut known = vocabulary.take_languages();
+        if known.is_empty() {
+            let languages = languages.iter().map(|language| format!("__{language}__"));
+            known.extend(languages.map(|name| {
+                let id = vocabulary.add_special(&name);
+                (name, id)
+            }));
+        }
         vocabulary.add(added);
-        let first = languages.iter().find(|(name, _)| name == FIRST_SOURCE);
+        let is_english = |(name, _): &&(String, u32)| ENGLISH.contains(&name.as_str());
         Ok(Self {
             pieces: Arc::new(pieces),
             pieces_file: pieces_file.into(),
             vocabulary: Arc::new(vocabulary),
-            first: first.iter().map(|(_, id)| *id).collect(),
-            languages,
+            // The default language of sources.
+            first: known
+                .iter()
+                .find(is_english)
+                .map(|(_, id)| *id)
+                .into_iter()
+                .collect(),
+            languages: known,
         })
     }
 

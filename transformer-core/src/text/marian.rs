@@ -13,9 +13,9 @@ use crate::text::vocabulary::Vocabulary;
 /// The tokenizer of one side.
 #[derive(Debug)]
 pub(super) struct Marian {
-    pieces: SentencePiece,
+    pieces: Arc<SentencePiece>,
     /// Its file.
-    pieces_file: Vec<u8>,
+    pieces_file: Arc<[u8]>,
     vocabulary: Arc<Vocabulary>,
 }
 
@@ -37,10 +37,19 @@ impl Marian {
     ) -> Result<Self, TextError> {
         let pieces = SentencePiece::from_bytes(&pieces_file).map_err(TextError::file(path))?;
         Ok(Self {
-            pieces,
-            pieces_file,
+            pieces: Arc::new(pieces),
+            pieces_file: pieces_file.into(),
             vocabulary,
         })
+    }
+
+    /// The tokenizer of another side, with the same SentencePiece model.
+    pub fn with_vocabulary(&self, vocabulary: Arc<Vocabulary>) -> Self {
+        Self {
+            pieces: Arc::clone(&self.pieces),
+            pieces_file: Arc::clone(&self.pieces_file),
+            vocabulary,
+        }
     }
 
     /// The file of the SentencePiece model.
@@ -95,9 +104,4 @@ fn split_language(text: &str) -> (Option<&str>, &str) {
         }
         _ => (None, text),
     }
-}
-
-/// Whether a text begins with a language.
-pub(super) fn begins_with_language(text: &str) -> bool {
-    split_language(text).0.is_some()
 }

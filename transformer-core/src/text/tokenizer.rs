@@ -373,7 +373,7 @@ impl Tokenizer {
             Kind::Json(tokenizer) => tokenizer.languages(),
             Kind::Marian(side) => side.vocabulary().languages(),
             Kind::M2m100(tokenizer) => tokenizer.languages().to_vec(),
-            Kind::T5(_) => Vec::new(),
+            Kind::T5(tokenizer) => tokenizer.vocabulary().languages(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The tokenizers of a model: one for both source and target, or one for each.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,9 +19,9 @@ use crate::formats::own::config::type_of_hugging_face;
 use crate::special_tokens::SpecialTokens;
 use crate::text::byte_level;
 use crate::text::error::TextError;
-use crate::text::languages::language;
+use crate::text::languages::{begins_with_language, is_in_source, language};
 use crate::text::m2m100::{self, M2m100};
-use crate::text::marian::{Marian, begins_with_language};
+use crate::text::marian::Marian;
 use crate::text::settings::{GPT2_CLASS, TokenizerSettings};
 use crate::text::t5::T5;
 use crate::text::tokenizer::{Tokenizer, check_special};
@@ -136,8 +137,8 @@ impl Tokenizers {
     /// Recomputes the first tokens, after a tokenizer or a language has changed.
     fn set_first_tokens(&mut self) {
         self.source_first = match self.source_prefix {
-            Some(language) => vec![language],
-            None => self.source.first_tokens().to_vec(),
+            Some(language) if self.source.marian().is_some() => vec![language],
+            _ => self.source.first_tokens().to_vec(),
         };
         let target = self.target();
         let first = target.first_tokens();
@@ -183,7 +184,7 @@ impl Tokenizers {
     /// # Errors
     /// When the tokenizer cannot encode the text.
     pub fn encode_source(&self, text: &str) -> Result<Vec<u32>, TextError> {
-        let tokens = self.source.encode(text)?;
+        let tokens = self.source.encode(&self.with_language(text))?;
         Ok(self.around_source(text, &tokens))
     }
 
@@ -206,6 +207,7 @@ impl Tokenizers {
         dropout: f64,
         rng: &mut impl Rng,
     ) -> Result<Vec<u32>, TextError> {
+        let text = &self.with_language(text);
         let tokens = self.source.encode_with_dropout(text, dropout, rng)?;
         Ok(self.around_source(text, &tokens))
     }
@@ -224,9 +226,20 @@ impl Tokenizers {
         Ok([self.first_of_target()?, &tokens[..]].concat())
     }
 
+    /// The text that is encoded: T5's family reads a language as a part of the text.
+    fn with_language<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.source_prefix {
+            Some(language) if self.source.marian().is_none() && !begins_with_language(text) => {
+                Cow::Owned(format!("{} {text}", self.source.name(language)))
+            }
+            _ => Cow::Borrowed(text),
+        }
+    }
+
     /// Adds to a source's tokens those that it begins and ends with.
     fn around_source(&self, text: &str, tokens: &[u32]) -> Vec<u32> {
-        let first: &[u32] = match self.source_prefix.is_some() && begins_with_language(text) {
+        let has_own = self.source.marian().is_some() && self.source_prefix.is_some();
+        let first: &[u32] = match has_own && begins_with_language(text) {
             true => &[],
             false => &self.source_first,
         };
@@ -245,8 +258,9 @@ impl Tokenizers {
     /// language unchanged.
     ///
     /// The source's language becomes one of its first tokens, or its last one; the target's is
-    /// [`target_first`](Self::target_first). Both are [saved](Self::save). Marian's models only know target languages:
-    /// `fra` puts the token `>>fra<<` before every source that does not begin with such a token.
+    /// [`target_first`](Self::target_first). Both are [saved](Self::save). Marian's models and MADLAD-400 only know target
+    /// languages: `fra` puts the token `>>fra<<`, and `fr` the token `<2fr>`, before every source that does not begin
+    /// with such a token.
     ///
     /// # Errors
     /// When a tokenizer has no token for a language; the error lists the languages that it has. When the model's
@@ -267,7 +281,7 @@ impl Tokenizers {
     }
 
     fn set_target_language(&mut self, name: &str) -> Result<(), TextError> {
-        if self.source.marian().is_some() {
+        if self.source.marian().is_some() || self.has_languages_in_sources() {
             let token = self.source.language_token(name)?;
             self.settings.set_source_prefix(&self.source.name(token));
             self.source_prefix = Some(token);
@@ -288,9 +302,17 @@ impl Tokenizers {
         Ok(())
     }
 
+    /// Whether a token at the beginning of a source names the language of its target.
+    fn has_languages_in_sources(&self) -> bool {
+        self.source
+            .languages()
+            .iter()
+            .any(|name| is_in_source(name))
+    }
+
     fn set_source_language(&mut self, name: &str) -> Result<(), TextError> {
         // A model of one language pair has no language tokens.
-        if self.source.marian().is_some() && !self.source.languages().is_empty() {
+        if self.has_languages_in_sources() {
             let name = name.to_owned();
             return Err(TextError::SourceLanguage { name });
         }
@@ -388,6 +410,11 @@ impl Tokenizers {
             side.into_iter()
                 .for_each(|side| side.set_clean_up(settings.cleans_spaces()));
         }
+        if let Some(name) = settings.source_prefix() {
+            let token = tokenizers.source.language_token(name);
+            let path = directory.join(TOKENIZER_SETTINGS_FILE);
+            tokenizers.source_prefix = Some(token.map_err(TextError::file(path))?);
+        }
         tokenizers.settings = settings;
         let of_directory = tokenizers.target_language_of(files, directory)?;
         tokenizers.target_language = of_directory.or(tokenizers.target_language);
@@ -438,13 +465,7 @@ impl Tokenizers {
         let of_target = of_target.map_or_else(|| of_source.clone(), Arc::new);
         let source = Marian::load(&directory.join(SOURCE_PIECES_FILE), of_source)?;
         let target = Marian::load(&directory.join(TARGET_PIECES_FILE), of_target)?;
-        let mut tokenizers = Self::separate(source.into(), target.into());
-        if let Some(name) = settings.source_prefix() {
-            let token = tokenizers.source.language_token(name);
-            let path = directory.join(TOKENIZER_SETTINGS_FILE);
-            tokenizers.source_prefix = Some(token.map_err(TextError::file(path))?);
-        }
-        Ok(tokenizers)
+        Ok(Self::separate(source.into(), target.into()))
     }
 
     /// Saves the tokenizers to an existing directory, with the [chosen](Self::with_languages) languages.

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::formats::files;
+use crate::formats::vocabularies::ENGLISH;
 use crate::text::added_tokens::{AddedTokens, Splitter};
 use crate::text::error::TextError;
-use crate::text::languages::language;
+use crate::text::languages::{is_in_source, language};
 use crate::text::tokenizer_json::entries::Entries;
 
 /// The end-of-sentence token in every vocabulary.
@@ -108,6 +109,18 @@ impl Vocabulary {
         self.insert(name, id);
         self.special.insert(id);
         id
+    }
+
+    /// The language tokens of the file, if it has one for English, which become special tokens.
+    pub fn take_languages(&mut self) -> Vec<(String, u32)> {
+        if !ENGLISH.iter().any(|name| self.ids.contains_key(*name)) {
+            return Vec::new();
+        }
+        let names = self.names.iter().zip(0..);
+        let languages = names.filter(|(name, _)| language(name).is_some());
+        let languages: Vec<_> = languages.map(|(name, id)| (name.to_string(), id)).collect();
+        self.special.extend(languages.iter().map(|(_, id)| id));
+        languages
     }
 
     /// Adds the added tokens of a directory. Their ids and names override the file's, as in Hugging Face.
@@ -232,8 +245,7 @@ impl Vocabulary {
     pub fn languages(&self) -> Vec<(String, u32)> {
         let ids = 0..self.len() as u32;
         let names = ids.filter_map(|id| Some((self.name(id)?, id)));
-        let languages =
-            names.filter(|(name, _)| name.starts_with(">>") && language(name).is_some());
+        let languages = names.filter(|(name, _)| is_in_source(name));
         languages.map(|(name, id)| (name.to_owned(), id)).collect()
     }
 }

@@ -47,7 +47,7 @@ pub fn tiny_without_dropout() -> TransformerConfig {
 }
 
 /// [`tiny`] with the norm after and before, positions sinusoidal and learned; with the keys that only pretrained models
-/// have; with positions as T5 has them; with ALiBi's; with a recurrence in the decoder; and with the layers of Llama.
+/// have; with positions as T5 has them; with ALiBi's; with relative ones; with a recurrence in the decoder; and with the layers of Llama.
 pub fn variants() -> Vec<TransformerConfig> {
     let mut variants = Vec::new();
     for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {
@@ -83,6 +83,14 @@ pub fn variants() -> Vec<TransformerConfig> {
     variants.push(TransformerConfig {
         positions: Positions::Alibi,
         n_heads: 3,
+        ..tiny()
+    });
+    variants.push(TransformerConfig {
+        positions: Positions::Relative { max_distance: 2 },
+        n_heads: 4,
+        n_kv_heads: Some(2),
+        d_k: Some(3),
+        d_v: Some(5),
         ..tiny()
     });
     variants.push(TransformerConfig {

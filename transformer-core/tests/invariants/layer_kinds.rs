@@ -92,6 +92,12 @@ fn alibi_is_pytorch_s_attention_with_bloom_s_slopes() {
 }
 
 #[test]
+fn relative_positions_are_a_vector_per_pair_of_query_and_key() {
+    computes_the_same::<Autodiff<NdArray>>("relative");
+    computes_the_same::<Autodiff<Flex>>("relative");
+}
+
+#[test]
 fn a_recurrence_is_a_loop_of_pytorch_s() {
     computes_the_same::<Autodiff<NdArray>>("recurrence");
     computes_the_same::<Autodiff<Flex>>("recurrence");

@@ -431,7 +431,12 @@ fn long_sequences_have_the_same_log_probabilities() {
         buckets: 32,
         max_distance: 525,
     };
-    for positions in [Positions::Sinusoidal, relative, Positions::Alibi] {
+    for positions in [
+        Positions::Sinusoidal,
+        relative,
+        Positions::Alibi,
+        Positions::Relative { max_distance: 525 },
+    ] {
         let config = TransformerConfig {
             n_encoder_layers: 1,
             n_decoder_layers: 1,

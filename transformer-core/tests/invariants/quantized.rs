@@ -30,7 +30,7 @@ fn outputs((path, shape, values): &NamedValues) -> Option<Vec<Vec<f64>>> {
     let &[rows, columns] = &shape[..] else {
         return None;
     };
-    if path.ends_with(".learned") {
+    if !path.ends_with(".weight") {
         return None;
     }
     let of_row = |row: usize| values[row * columns..][..columns].to_vec();

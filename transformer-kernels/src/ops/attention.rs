@@ -157,13 +157,50 @@ fn in_precision<B: Backend>(
     p: f64,
     precision: ProductPrecision,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
-    let [batch, n_heads, query_len, d_k] = query.dims();
-    let ([_, _, key_len, _], [_, _, _, d_v]) = (key.dims(), value.dims());
+    let ([batch, n_heads, key_len, _], [.., d_v]) = (key.dims(), value.dims());
     // Burn would broadcast dimensions of size 1.
     assert_eq!(
-        [key.dims(), value.dims()],
-        [d_k, d_v].map(|width| [batch, n_heads, key_len, width]),
-        "keys and values for queries {:?}",
+        value.dims(),
+        [batch, n_heads, key_len, d_v],
+        "values for keys {:?}",
+        key.dims()
+    );
+    let weights = weights_in(query, key, mask, precision);
+    let output = product(dropout(weights.clone(), p), value, precision);
+    (output, weights)
+}
+
+/// The weights of [`scaled_dot_product_attention`] alone, `softmax(Q Kᵀ / √d_k)`, for attention that does more with
+/// them than to sum values.
+///
+/// # Shapes
+/// - query: `[batch, n_heads, query_len, d_k]`
+/// - key: `[batch, n_heads, key_len, d_k]`
+/// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, see [`Mask`]
+/// - output: `[batch, n_heads, query_len, key_len]`
+///
+/// # Panics
+/// When the shapes do not agree.
+pub fn attention_weights<B: Backend>(
+    query: Tensor<B, 4>,
+    key: Tensor<B, 4>,
+    mask: Option<&Mask<B>>,
+) -> Tensor<B, 4> {
+    weights_in(query, key, mask, ProductPrecision::F32)
+}
+
+fn weights_in<B: Backend>(
+    query: Tensor<B, 4>,
+    key: Tensor<B, 4>,
+    mask: Option<&Mask<B>>,
+    precision: ProductPrecision,
+) -> Tensor<B, 4> {
+    let ([batch, n_heads, query_len, d_k], [_, _, key_len, _]) = (query.dims(), key.dims());
+    // Burn would broadcast dimensions of size 1.
+    assert_eq!(
+        key.dims(),
+        [batch, n_heads, key_len, d_k],
+        "keys for queries {:?}",
         query.dims()
     );
     if let Some(mask) = mask {
@@ -175,7 +212,7 @@ fn in_precision<B: Backend>(
     // memory with the original tensor (docs/burn.md).
     let scaled = query.clone() * score_scale(d_k);
     let scores = product(scaled, key.swap_dims(2, 3), precision);
-    let weights = match mask {
+    match mask {
         Some(mask) => {
             let mask = mask.expanded(dtype);
             let weights = softmax(scores + mask.bias, 3);
@@ -185,9 +222,7 @@ fn in_precision<B: Backend>(
             }
         }
         None => softmax(scores, 3),
-    };
-    let output = product(dropout(weights.clone(), p), value, precision);
-    (output, weights)
+    }
 }
 
 fn fused<B: Backend, I: Kernels>(

@@ -14,7 +14,7 @@ use transformer_kernels::Activation;
 
 use crate::formats::ctranslate2::map;
 use crate::formats::ctranslate2::names::{
-    BIAS_OF_GENERATOR, OF_GENERATOR, OF_SOURCE, OF_TARGET, POSITIONS,
+    BIAS_OF_GENERATOR, BIASES, OF_GENERATOR, OF_SOURCE, OF_TARGET, POSITIONS,
 };
 use crate::formats::error::ModelError;
 use crate::formats::files::replace_file;
@@ -57,17 +57,16 @@ impl TransformerConfig {
         let plain = TransformerConfig::default();
         let supported = TransformerConfig {
             n_kv_heads: plain.n_kv_heads,
-            d_k: plain.d_k,
-            d_v: plain.d_v,
+            d_v: own.d_k,
             decoder_mixer: plain.decoder_mixer,
-            layer_norm: NormKind::Variance,
-            positions: match self.positions.are_added() {
-                true => self.positions,
-                false => plain.positions,
+            layer_norm: match self.layer_norm {
+                NormKind::UnbiasedDeviation => NormKind::Variance,
+                kind => kind,
             },
-            attention_scale: plain.attention_scale,
-            generator_scale: plain.generator_scale,
-            gated: plain.gated,
+            positions: match self.positions {
+                Positions::Alibi | Positions::Rotary { .. } => plain.positions,
+                positions => positions,
+            },
             source_bos: self.source_bos.filter(|&bos| bos == self.bos_id),
             ..own.clone()
         };
@@ -207,9 +206,14 @@ fn exclude(tokens: &[u32], n_tokens: usize, matrices: &mut BTreeMap<String, Tens
     matrices.insert(BIAS_OF_GENERATOR.to_owned(), bias);
 }
 
-/// Adds a table of sines and cosines, unless positions are learned.
+/// Whether positions are a table of sines and cosines.
+fn has_sines(config: &TransformerConfig) -> bool {
+    config.positions.are_added() && config.max_len().is_none()
+}
+
+/// Adds the table of sines and cosines, if positions are these.
 fn add_positions(config: &TransformerConfig, matrices: &mut BTreeMap<String, TensorData>) {
-    if matches!(config.positions, Positions::Learned { .. }) {
+    if !has_sines(config) {
         return;
     }
     let (d_model, first) = (config.d_model, config.positions.first());
@@ -229,18 +233,25 @@ fn add_positions(config: &TransformerConfig, matrices: &mut BTreeMap<String, Ten
 }
 
 /// The other names of shared matrices, each with the name that the matrix is written under.
-fn aliases(config: &TransformerConfig) -> Vec<(&'static str, &'static str)> {
+fn aliases(config: &TransformerConfig) -> Vec<(String, &'static str)> {
     let mut aliases = Vec::new();
     let mut of_target = OF_TARGET;
     if config.tying.ties_source_target() {
-        aliases.push((OF_TARGET, OF_SOURCE));
+        aliases.push((OF_TARGET.to_owned(), OF_SOURCE));
         of_target = OF_SOURCE;
     }
     if config.tying.ties_generator() {
-        aliases.push((OF_GENERATOR, of_target));
+        aliases.push((OF_GENERATOR.to_owned(), of_target));
     }
-    if !matches!(config.positions, Positions::Learned { .. }) {
-        aliases.push((POSITIONS[1], POSITIONS[0]));
+    if has_sines(config) {
+        aliases.push((POSITIONS[1].to_owned(), POSITIONS[0]));
+    }
+    if let Positions::RelativeBias { .. } = config.positions {
+        let [n_encoder, n_decoder] = [config.n_encoder_layers, config.n_decoder_layers];
+        for (first, n_layers) in BIASES.into_iter().zip([n_encoder, n_decoder]) {
+            let later = (1..n_layers).map(|layer| first.replace('0', &layer.to_string()));
+            aliases.extend(later.map(|name| (name, first)));
+        }
     }
     aliases
 }
@@ -249,6 +260,7 @@ fn aliases(config: &TransformerConfig) -> Vec<(&'static str, &'static str)> {
 enum Scalar {
     I8(i8),
     I16(i16),
+    I32(i32),
     F32(f32),
 }
 
@@ -279,12 +291,37 @@ fn scalars(config: &TransformerConfig, starts_with_zeros: bool) -> Vec<(String, 
         ];
         scalars.extend(settings.map(|(name, scalar)| (format!("{stack}/{name}"), scalar)));
     }
+    if config.generator_scale {
+        let scale = (config.d_model as f32).sqrt().recip();
+        scalars.push(("decoder/scale_outputs".to_owned(), Scalar::F32(scale)));
+    }
+    for (name, is_self) in attentions(config) {
+        if !config.attention_scale {
+            scalars.push((format!("{name}/queries_scale"), Scalar::F32(1.0)));
+        }
+        if let (true, Positions::RelativeBias { max_distance, .. }) = (is_self, config.positions) {
+            let scalar = Scalar::I32(max_distance as i32);
+            scalars.push((format!("{name}/relative_attention_max_distance"), scalar));
+        }
+    }
     let start = Scalar::I8(i8::from(starts_with_zeros));
     scalars.push(("decoder/start_from_zero_embedding".to_owned(), start));
     // Alignments are the mean of all heads of the last layer.
     scalars.push(("decoder/alignment_layer".to_owned(), Scalar::I16(-1)));
     scalars.push(("decoder/alignment_heads".to_owned(), Scalar::I16(0)));
     scalars
+}
+
+/// The attentions of all layers, and whether each is self-attention.
+fn attentions(config: &TransformerConfig) -> Vec<(String, bool)> {
+    let encoder = (0..config.n_encoder_layers).map(|layer| format!("encoder/layer_{layer}"));
+    let decoder = (0..config.n_decoder_layers).map(|layer| format!("decoder/layer_{layer}"));
+    let cross = decoder
+        .clone()
+        .map(|layer| (format!("{layer}/attention"), false));
+    let own = encoder.chain(decoder);
+    let own = own.map(|layer| (format!("{layer}/self_attention"), true));
+    own.chain(cross).collect()
 }
 
 /// The vocabularies, by file.
@@ -333,7 +370,7 @@ fn write(
     file: &mut impl Write,
     matrices: &BTreeMap<String, TensorData>,
     scalars: &[(String, Scalar)],
-    aliases: &[(&str, &str)],
+    aliases: &[(String, &str)],
     int8: bool,
 ) -> io::Result<()> {
     let is_quantized =
@@ -367,6 +404,7 @@ fn write(
         match scalar {
             Scalar::I8(value) => write_variable(file, name, &[], 1, &value.to_le_bytes())?,
             Scalar::I16(value) => write_variable(file, name, &[], 2, &value.to_le_bytes())?,
+            Scalar::I32(value) => write_variable(file, name, &[], 3, &value.to_le_bytes())?,
             Scalar::F32(value) => write_variable(file, name, &[], 0, &value.to_le_bytes())?,
         }
     }

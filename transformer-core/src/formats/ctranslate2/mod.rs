@@ -25,7 +25,9 @@ use crate::formats::error::ModelError;
 use crate::formats::files::{self, is_there};
 use crate::formats::format::{Files, Format, Opened};
 use crate::formats::name_map::Map;
-use crate::formats::names::{CTRANSLATE2_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE};
+use crate::formats::names::{
+    CTRANSLATE2_FILE, PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
+};
 use crate::formats::rows::with_padding;
 use crate::models::config::TransformerConfig;
 use crate::nn::positions::Positions;
@@ -33,7 +35,13 @@ pub use export::CTranslate2Export;
 use settings::Description;
 
 /// Names of a SentencePiece model for both sides.
-const SHARED_PIECES: [&str; 3] = ["sentencepiece.model", "spm.model", argos::PIECES];
+const SHARED_PIECES: [&str; 5] = [
+    "sentencepiece.model",
+    "spm.model",
+    SHARED_PIECES_FILE,
+    PIECES_FILE,
+    argos::PIECES,
+];
 
 /// Directories of CTranslate2.
 pub(crate) struct CTranslate2;
@@ -64,7 +72,10 @@ impl Format for CTranslate2 {
             file: &file,
         };
         let mut config = description.config()?;
+        let tables = description.shared_biases()?;
+        let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
         let map = map(&config, tensors_of(&file)).map_err(ModelError::unnamed(&path))?;
+        let map = map.ignoring(&tables);
         let parameters = with_padding(&map, &file.dict, &path, &vocabularies, &mut config)?;
         Ok(Opened {
             format: "CTranslate2".to_owned(),
@@ -104,7 +115,10 @@ fn tensors_of(file: &model_file::ModelFile) -> usize {
 }
 
 fn map(config: &TransformerConfig, max_layers: usize) -> Result<Map, Vec<String>> {
-    let map = Map::transformer(&names::NAMES, config, max_layers)?;
+    let mut map = Map::transformer(&names::NAMES, config, max_layers)?;
+    if !config.gated {
+        map = map.with_part(names::GATED_INNER, names::INNER_ALONE);
+    }
     Ok(match config.positions {
         Positions::Learned { .. } => map,
         _ => map.ignoring(&names::POSITIONS),

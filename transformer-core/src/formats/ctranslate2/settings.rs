@@ -6,7 +6,7 @@ use serde_json::Map;
 use transformer_kernels::Activation;
 
 use crate::formats::ctranslate2::model_file::ModelFile;
-use crate::formats::ctranslate2::names::{OF_GENERATOR, OF_SOURCE, OF_TARGET, POSITIONS};
+use crate::formats::ctranslate2::names::{OF_GENERATOR, OF_KEYS, OF_SOURCE, OF_TARGET, POSITIONS};
 use crate::formats::ctranslate2::vocabulary;
 use crate::formats::error::ModelError;
 use crate::formats::format::Files;
@@ -19,6 +19,26 @@ use crate::models::tying::WeightTying;
 use crate::nn::norm::NormKind;
 use crate::nn::positions::Positions;
 use crate::nn::sublayer::NormPlacement;
+
+/// The specification of a decoder without encoder.
+const DECODER: &str = "TransformerDecoderSpec";
+
+const INNER: &str = "layer_0/ffn/linear_0/weight";
+const QUERY_KEY_VALUE: &str = "self_attention/linear_0/weight";
+
+/// T5's bias on the scores of a layer.
+const RELATIVE_BIAS: &str = "self_attention/relative_attention_bias";
+
+/// Settings of a stack or layer that no layer of ours has.
+const UNSUPPORTED: [&str; 7] = [
+    "multi_query_attention",
+    "no_final_norm",
+    "parallel_residual",
+    "pre_post_layer_norm",
+    "rotary_scaling_type",
+    "scale_alibi",
+    "sliding_window",
+];
 
 /// The keys of a directory's `config.json`, which the oldest directories lack.
 pub(super) fn keys(files: &Files) -> Result<Keys, ModelError> {
@@ -47,43 +67,105 @@ pub(super) struct Description<'a> {
     pub file: &'a ModelFile,
 }
 
+/// The stacks of a specification.
+#[derive(Clone, Copy, PartialEq)]
+enum Stack {
+    Encoder,
+    Decoder,
+}
+
+impl Stack {
+    /// The beginning of the names of its variables.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Encoder => "encoder",
+            Self::Decoder => "decoder",
+        }
+    }
+}
+
 impl Description<'_> {
     /// The configuration of the model, whose vocabularies have the sizes of the file's.
     pub fn config(&self) -> Result<TransformerConfig, ModelError> {
-        let [encoder, decoder] = ["encoder", "decoder"];
         self.refuse_others()?;
+        let of_source = match self.is_language_model() {
+            true => OF_TARGET,
+            false => OF_SOURCE,
+        };
+        let [src_vocab_size, tgt_vocab_size] = [self.size(of_source, 0)?, self.size(OF_TARGET, 0)?];
         let d_model = self.size(OF_TARGET, 1)?;
-        let [n_heads, decoder_n_heads] = [self.n_heads(encoder)?, self.n_heads(decoder)?];
-        let d_ff = self.size("encoder/layer_0/ffn/linear_0/weight", 0)?;
-        let decoder_d_ff = self.size("decoder/layer_0/ffn/linear_0/weight", 0)?;
-        let [src_vocab_size, tgt_vocab_size] = [self.size(OF_SOURCE, 0)?, self.size(OF_TARGET, 0)?];
-        let tokens = self.tokens()?;
+        let n_heads = |stack| self.n_heads(stack);
+        let d_ff = |stack: Stack| self.size(&format!("{}/{INNER}", stack.name()), 0);
+        let (n_heads, decoder_n_heads) = self.first_and_other(n_heads)?;
+        let (d_ff, decoder_d_ff) = self.first_and_other(d_ff)?;
+        let n_kv_heads = self.n_kv_heads(n_heads)?;
+        let d_k = self.d_k(n_heads, n_kv_heads)?;
+        let widths = (d_k * n_heads != d_model).then_some(d_k);
+        let layer_norm = self.layer_norm()?;
+        let gated = self.same("layer_0/ffn/linear_0_noact/weight", |name| self.has(name))?;
         Ok(TransformerConfig {
             src_vocab_size,
             tgt_vocab_size,
             d_model,
             n_heads,
-            decoder_n_heads: (decoder_n_heads != n_heads).then_some(decoder_n_heads),
+            decoder_n_heads,
+            n_kv_heads: (n_kv_heads != n_heads).then_some(n_kv_heads),
+            d_k: widths,
+            d_v: widths,
             d_ff,
-            decoder_d_ff: (decoder_d_ff != d_ff).then_some(decoder_d_ff),
-            n_encoder_layers: self.n_layers(encoder),
-            n_decoder_layers: self.n_layers(decoder),
-            norm: match self.same_flag("pre_norm", true)? {
+            decoder_d_ff,
+            n_encoder_layers: self.n_layers(Stack::Encoder),
+            n_decoder_layers: self.n_layers(Stack::Decoder),
+            norm: match self.same("pre_norm", |name| self.flag(name, true))? {
                 true => NormPlacement::Pre,
                 false => NormPlacement::Post,
             },
-            final_norm: self.has("encoder/layer_norm/gamma"),
-            layer_norm: NormKind::Variance,
-            layer_norm_eps: self.keys.number("layer_norm_epsilon")?.unwrap_or(1e-5),
-            positions: self.positions(d_model)?,
-            attention_bias: self.has("encoder/layer_0/self_attention/linear_0/bias"),
+            final_norm: self.same("layer_norm/gamma", |name| self.has(name))?,
+            layer_norm,
+            layer_norm_eps: match self.keys.number("layer_norm_epsilon")? {
+                Some(epsilon) => epsilon,
+                None if layer_norm == NormKind::RootMeanSquare => 1e-6,
+                None => 1e-5,
+            },
+            positions: self.positions(d_model, d_k)?,
+            attention_bias: self.same("layer_0/self_attention/linear_0/bias", |name| {
+                self.has(name)
+            })?,
+            attention_scale: self.attention_scale(d_k)?,
+            feed_forward_bias: self.same("layer_0/ffn/linear_0/bias", |name| self.has(name))?,
             generator_bias: self.has("decoder/projection/bias"),
+            generator_scale: self.is_factor(
+                "decoder/scale_outputs",
+                self.value("decoder/scale_outputs").unwrap_or(0.0),
+                (d_model as f64).powf(-0.5),
+            )?,
             embedding_scale: self.embedding_scale(d_model)?,
-            embedding_norm: self.has("encoder/layernorm_embedding/gamma"),
+            embedding_norm: self.same("layernorm_embedding/gamma", |name| self.has(name))?,
             tying: self.tying()?,
             activation: self.activation()?,
-            ..tokens
+            gated,
+            ..self.tokens()?
         })
+    }
+
+    fn is_language_model(&self) -> bool {
+        self.file.specification == DECODER
+    }
+
+    fn stacks(&self) -> &'static [Stack] {
+        match self.is_language_model() {
+            true => &[Stack::Decoder],
+            false => &[Stack::Encoder, Stack::Decoder],
+        }
+    }
+
+    /// A size of the first stack, and the decoder's if it differs.
+    fn first_and_other(
+        &self,
+        of: impl Fn(Stack) -> Result<usize, ModelError>,
+    ) -> Result<(usize, Option<usize>), ModelError> {
+        let [first, last] = [of(self.stacks()[0])?, of(Stack::Decoder)?];
+        Ok((first, (last != first).then_some(last)))
     }
 
     /// The special tokens of a configuration.
@@ -119,10 +201,20 @@ impl Description<'_> {
             false if start == end_token(keys)? => eos_id,
             false => self.id(target, "decoder_start_token", start)?,
         };
+        if self.is_language_model() {
+            return Ok(TransformerConfig {
+                pad_id,
+                bos_id,
+                eos_id,
+                // A tokenizer with tokens of its own for begin and end puts the first one before every text.
+                prompt_bos: bos_id != eos_id,
+                ..TransformerConfig::default()
+            });
+        }
         let adds_eos = keys.flag_or("add_source_eos", self.flag("with_source_eos", false))?;
-        // Sources of OpenNMT's models, whose decoder starts with `<s>`, do not end in `</s>`. All other libraries' do;
-        // CTranslate2 expects it of the program that calls it.
-        let source_eos = adds_eos || starts_with_zeros || start != bos;
+        // Sources of OpenNMT's models, whose decoder starts with `<s>`, do not end in `</s>`. All other libraries' do,
+        // such as T5, whose decoder starts with `<pad>`; CTranslate2 expects it of the program that calls it.
+        let source_eos = adds_eos || starts_with_zeros || start != bos || bos_id == pad_id;
         let source_bos = keys.flag_or("add_source_bos", self.flag("with_source_bos", false))?;
         if source_eos && source.id(END) != Some(eos_id) {
             let problem = format!("which the source's vocabulary does not have as token {eos_id}");
@@ -153,30 +245,55 @@ impl Description<'_> {
 
     /// Refuses what no layer of ours computes.
     fn refuse_others(&self) -> Result<(), ModelError> {
-        let known = ["TransformerSpec", "TransformerBase", "TransformerBig"];
+        let known = [
+            DECODER,
+            "TransformerSpec",
+            "TransformerBase",
+            "TransformerBig",
+        ];
         let found = &self.file.specification;
         if !known.contains(&found.as_str()) {
-            let problem = "but only TransformerSpec can be read";
+            let problem = "but only TransformerSpec and TransformerDecoderSpec can be read";
             return Err(self.refusal("specification", found, problem));
         }
-        for stack in ["encoder", "decoder"] {
-            for key in [
-                "alibi",
-                "multi_query_attention",
-                "scale_outputs",
-                "no_final_norm",
-            ] {
-                let key = format!("{stack}/{key}");
-                if self.flag(&key, false) {
-                    return Err(self.refusal(&key, "set", "which is not supported"));
+        let refused = |name: &&String| {
+            let key = name.rsplit('/').next().unwrap_or(name);
+            UNSUPPORTED.contains(&key) && self.flag(name, false)
+        };
+        if let Some(name) = self.file.scalars.keys().find(refused) {
+            return Err(self.refusal(name, "set", "which is not supported"));
+        }
+        Ok(())
+    }
+
+    /// The names under which later layers have the bias of the first one, which must be the same tensor.
+    pub fn shared_biases(&self) -> Result<Vec<String>, ModelError> {
+        let tensors = &self.file.dict.tensors;
+        let mut shared = Vec::new();
+        for stack in self.stacks() {
+            let first = format!("{}/layer_0/{RELATIVE_BIAS}", stack.name());
+            let Some(bias) = tensors.get(&first) else {
+                continue;
+            };
+            let of_stack =
+                |name: &&String| name.starts_with(stack.name()) && name.ends_with(RELATIVE_BIAS);
+            for name in tensors
+                .keys()
+                .filter(of_stack)
+                .filter(|name| **name != first)
+            {
+                if !tensors[name].is_view_of(bias) {
+                    return Err(self.unlike(name, &first));
                 }
+                shared.push(name.clone());
             }
         }
-        let is_relative = |name: &&String| name.contains("/relative_");
-        match self.file.dict.tensors.keys().find(is_relative) {
-            Some(name) => Err(self.refusal(name, "there", "but such positions are not supported")),
-            None => Ok(()),
-        }
+        Ok(shared)
+    }
+
+    /// The error for two values that must be the same.
+    fn unlike(&self, name: &str, other: &str) -> ModelError {
+        self.refusal(name, &format!("unlike `{other}`"), "which is not supported")
     }
 
     fn refusal(&self, key: &str, value: &str, problem: &str) -> ModelError {
@@ -209,32 +326,41 @@ impl Description<'_> {
         }
     }
 
-    /// A value of both stacks, which must be the same.
+    /// A value of all stacks, which must be the same.
     fn same<T: PartialEq>(&self, key: &str, of: impl Fn(&str) -> T) -> Result<T, ModelError> {
-        let [encoder, decoder] = ["encoder", "decoder"].map(|stack| format!("{stack}/{key}"));
-        let value = of(&encoder);
-        match value == of(&decoder) {
+        let names = self
+            .stacks()
+            .iter()
+            .map(|stack| format!("{}/{key}", stack.name()));
+        let names: Vec<String> = names.collect();
+        let value = of(&names[0]);
+        match names.iter().all(|name| of(name) == value) {
             true => Ok(value),
-            false => Err(self.refusal(&encoder, "another", &format!("than `{decoder}`"))),
+            false => Err(self.unlike(&names[0], &names[1])),
         }
     }
 
-    fn same_flag(&self, key: &str, default: bool) -> Result<bool, ModelError> {
-        self.same(key, |name| self.flag(name, default))
+    /// Whether a value is this factor, instead of 1 or absent (0).
+    fn is_factor(&self, key: &str, value: f64, factor: f64) -> Result<bool, ModelError> {
+        match value {
+            0.0 | 1.0 => Ok(false),
+            value if (value / factor - 1.0).abs() < 1e-6 => Ok(true),
+            value => {
+                let problem = format!("neither 1 nor {factor}");
+                Err(self.refusal(key, &value.to_string(), &problem))
+            }
+        }
     }
 
-    fn n_layers(&self, stack: &str) -> usize {
-        let has = |index: &usize| {
-            self.has(&format!(
-                "{stack}/layer_{index}/self_attention/linear_0/weight"
-            ))
-        };
+    fn n_layers(&self, stack: Stack) -> usize {
+        let name = stack.name();
+        let has = |index: &usize| self.has(&format!("{name}/layer_{index}/{QUERY_KEY_VALUE}"));
         (0..).take_while(has).count()
     }
 
     /// The heads of a stack: the older specifications stand for a number.
-    fn n_heads(&self, stack: &str) -> Result<usize, ModelError> {
-        let key = format!("{stack}/num_heads");
+    fn n_heads(&self, stack: Stack) -> Result<usize, ModelError> {
+        let key = format!("{}/num_heads", stack.name());
         let default = match self.file.specification.as_str() {
             "TransformerBase" => Some(8.0),
             "TransformerBig" => Some(16.0),
@@ -245,6 +371,75 @@ impl Description<'_> {
             Some(value) => Err(self.refusal(&key, &value.to_string(), "not a number of heads")),
             None => Err(self.refusal(&key, "absent", "but every model needs it")),
         }
+    }
+
+    /// Heads of keys and values, in every layer.
+    fn n_kv_heads(&self, n_heads: usize) -> Result<usize, ModelError> {
+        let count = self.value_of_layers("num_heads_kv", n_heads as f64)?;
+        match count >= 1.0 {
+            true => Ok(count as usize),
+            false => {
+                let found = count.to_string();
+                Err(self.refusal("num_heads_kv", &found, "not a number of heads"))
+            }
+        }
+    }
+
+    /// Width of a head, by the rows of the first joint projection.
+    fn d_k(&self, n_heads: usize, n_kv_heads: usize) -> Result<usize, ModelError> {
+        let name = format!("{}/layer_0/{QUERY_KEY_VALUE}", self.stacks()[0].name());
+        let (rows, heads) = (
+            self.size(&name, 0)?,
+            n_heads.saturating_add(n_kv_heads.saturating_mul(2)),
+        );
+        match rows.is_multiple_of(heads) {
+            true => Ok(rows / heads),
+            false => {
+                let problem =
+                    format!("which {heads} heads of queries, keys and values do not divide");
+                Err(self.refusal(&name, &format!("of {rows} rows"), &problem))
+            }
+        }
+    }
+
+    /// Whether scores are divided by √d_k: by default, or by a factor of every attention.
+    fn attention_scale(&self, d_k: usize) -> Result<bool, ModelError> {
+        let default = (d_k as f64).powf(-0.5);
+        let key = "queries_scale";
+        self.is_factor(key, self.value_of_layers(key, default)?, default)
+    }
+
+    /// The value of a setting in every attention, which must be the same.
+    fn value_of_layers(&self, key: &str, default: f64) -> Result<f64, ModelError> {
+        let mut values = Vec::new();
+        for &stack in self.stacks() {
+            let attentions: &[&str] = match stack == Stack::Encoder || self.is_language_model() {
+                true => &["self_attention"],
+                false => &["self_attention", "attention"],
+            };
+            for layer in 0..self.n_layers(stack) {
+                for attention in attentions {
+                    let name = format!("{}/layer_{layer}/{attention}/{key}", stack.name());
+                    let value = self.value(&name).unwrap_or(default);
+                    values.push((name, value));
+                }
+            }
+        }
+        let Some((first, value)) = values.first() else {
+            return Ok(default);
+        };
+        match values.iter().find(|(_, other)| other != value) {
+            None => Ok(*value),
+            Some((name, _)) => Err(self.unlike(name, first)),
+        }
+    }
+
+    fn layer_norm(&self) -> Result<NormKind, ModelError> {
+        let has_beta = self.same("layer_0/ffn/layer_norm/beta", |name| self.has(name))?;
+        Ok(match has_beta {
+            true => NormKind::Variance,
+            false => NormKind::RootMeanSquare,
+        })
     }
 
     fn activation(&self) -> Result<Activation, ModelError> {
@@ -270,14 +465,7 @@ impl Description<'_> {
             Some(scalar) if scalar.value == 0.0 => 1.0,
             _ => root,
         })?;
-        match factor {
-            1.0 => Ok(false),
-            factor if (factor / root - 1.0).abs() < 1e-6 => Ok(true),
-            factor => {
-                let problem = "neither 1 nor the square root of the width";
-                Err(self.refusal(key, &factor.to_string(), problem))
-            }
-        }
+        self.is_factor(key, factor, root)
     }
 
     /// The matrices that are stored once.
@@ -298,7 +486,29 @@ impl Description<'_> {
     }
 
     /// The kind of positions: a table of sines and cosines is recognized by its values.
-    fn positions(&self, d_model: usize) -> Result<Positions, ModelError> {
+    fn positions(&self, d_model: usize, d_k: usize) -> Result<Positions, ModelError> {
+        let bias = |name: &str| self.file.dict.tensors.get(name).map(|bias| bias.shape[0]);
+        if let Some(buckets) = self.same(&format!("layer_0/{RELATIVE_BIAS}"), bias)? {
+            let key = "self_attention/relative_attention_max_distance";
+            let max_distance = self.same(&format!("layer_0/{key}"), |name| self.value(name))?;
+            return Ok(Positions::RelativeBias {
+                buckets,
+                max_distance: max_distance.unwrap_or(128.0) as usize,
+            });
+        }
+        let table = |name: &str| self.file.dict.tensors.get(name).map(|table| table.shape[0]);
+        if let Some(rows) = self.same(&format!("layer_0/{OF_KEYS}"), table)? {
+            return Ok(Positions::Relative {
+                max_distance: rows / 2,
+            });
+        }
+        if self.has_rotary() {
+            return self.rotary(d_k);
+        }
+        // A bias that grows with the position of the key differs from ours by a constant per query.
+        if self.same("alibi", |name| self.flag(name, false))? {
+            return Ok(Positions::Alibi);
+        }
         let Some(table) = self.file.dict.tensors.get(POSITIONS[1]) else {
             return Ok(Positions::SinesThenCosines {
                 inclusive: true,
@@ -316,5 +526,24 @@ impl Description<'_> {
         }
         let max_len = self.size(POSITIONS[1], 0)?;
         Ok(Positions::Learned { max_len })
+    }
+    fn has_rotary(&self) -> bool {
+        let name = "decoder/layer_0/self_attention/rotary_dim";
+        self.file.scalars.contains_key(name)
+    }
+
+    /// Rotary positions of whole heads, whose pairs are half a head apart, as in Llama.
+    fn rotary(&self, d_k: usize) -> Result<Positions, ModelError> {
+        let dim = self.value_of_layers("rotary_dim", 0.0)?;
+        if dim != 0.0 && dim != d_k as f64 {
+            let problem = format!("but only whole heads, of width {d_k}, are supported");
+            return Err(self.refusal("rotary_dim", &dim.to_string(), &problem));
+        }
+        if self.value_of_layers("rotary_interleave", 1.0)? != 0.0 {
+            let problem = "which is not supported";
+            return Err(self.refusal("rotary_interleave", "set", problem));
+        }
+        let base = self.value_of_layers("rotary_base", 10000.0)?;
+        Ok(Positions::Rotary { base })
     }
 }

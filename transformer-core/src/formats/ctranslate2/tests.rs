@@ -12,6 +12,7 @@ use crate::formats::directory::ModelDirectory;
 use crate::formats::names::CONFIG_FILE;
 use crate::models::transformer::Transformer;
 use crate::models::tying::WeightTying;
+use crate::nn::norm::NormKind;
 use crate::nn::sublayer::NormPlacement;
 
 fn base() -> TransformerConfig {
@@ -41,7 +42,7 @@ fn marian() -> TransformerConfig {
     }
 }
 
-fn configs() -> [TransformerConfig; 5] {
+fn configs() -> [TransformerConfig; 7] {
     [
         base(),
         marian(),
@@ -75,6 +76,32 @@ fn configs() -> [TransformerConfig; 5] {
             activation: transformer_kernels::Activation::Silu,
             ..base()
         },
+        // The first T5's and the later ones' keys, together.
+        TransformerConfig {
+            norm: NormPlacement::Pre,
+            final_norm: true,
+            layer_norm: NormKind::RootMeanSquare,
+            layer_norm_eps: 1e-6,
+            positions: Positions::RelativeBias {
+                buckets: 6,
+                max_distance: 5,
+            },
+            d_k: Some(5),
+            d_v: Some(5),
+            gated: true,
+            activation: transformer_kernels::Activation::GeluTanh,
+            attention_bias: false,
+            attention_scale: false,
+            feed_forward_bias: false,
+            generator_scale: true,
+            embedding_scale: false,
+            bos_id: 0,
+            ..base()
+        },
+        TransformerConfig {
+            positions: Positions::Relative { max_distance: 3 },
+            ..base()
+        },
     ]
 }
 
@@ -88,7 +115,7 @@ fn names(count: usize, pad: u32) -> Vec<String> {
 
 fn model(config: &TransformerConfig) -> Transformer<NdArray> {
     let mut model: Transformer<NdArray> = config.init(3, &Default::default()).unwrap();
-    if config.bos_id == config.pad_id {
+    if config.excluded_tokens == [config.pad_id] {
         model.src_embedding.weight = model.src_embedding.weight.map(|weight| {
             let device = weight.device();
             let rows = config.pad_id as usize;
@@ -353,16 +380,27 @@ fn what_no_layer_computes_is_refused_by_name() {
     let (folder, _) = exported(&base(), false);
     let path = folder.path().join(CTRANSLATE2_FILE);
     let (all, aliases) = variables(&fs::read(&path).unwrap());
-    let cases: [(&str, Vec<u32>, &str); 4] = [
+    let cases: [(&str, Vec<u32>, &str); 6] = [
         (
             "decoder/alibi",
             vec![],
-            "`decoder/alibi` is set, which is not supported",
+            "`encoder/alibi` is unlike `decoder/alibi`",
         ),
         (
-            "encoder/layer_0/self_attention/relative_position_keys",
+            "decoder/layer_0/self_attention/sliding_window",
+            vec![],
+            "`decoder/layer_0/self_attention/sliding_window` is set, which is not supported",
+        ),
+        (
+            "decoder/layer_1/self_attention/queries_scale",
+            vec![],
+            "`decoder/layer_1/self_attention/queries_scale` is unlike \
+             `encoder/layer_0/self_attention/queries_scale`",
+        ),
+        (
+            "encoder/layer_0/self_attention/relative_asymmetric_position_keys",
             vec![1],
-            "such positions are not supported",
+            "`encoder/layer_0/self_attention/relative_asymmetric_position_keys` is unknown",
         ),
         (
             "encoder/num_heads",
@@ -462,24 +500,31 @@ fn what_ctranslate2_lacks_is_not_written() {
         ),
         (
             TransformerConfig {
-                d_k: Some(5),
+                positions: Positions::Rotary { base: 100.0 },
                 ..base()
             },
-            "d_k",
+            "positions",
         ),
         (
             TransformerConfig {
-                gated: true,
+                d_v: Some(5),
                 ..base()
             },
-            "gated",
+            "d_v",
         ),
         (
             TransformerConfig {
-                attention_scale: false,
+                n_kv_heads: Some(1),
                 ..base()
             },
-            "attention_scale",
+            "n_kv_heads",
+        ),
+        (
+            TransformerConfig {
+                layer_norm: NormKind::UnbiasedDeviation,
+                ..base()
+            },
+            "layer_norm",
         ),
         (
             TransformerConfig {

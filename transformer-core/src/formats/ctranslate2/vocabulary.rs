@@ -7,6 +7,9 @@ use crate::formats::files::is_there;
 use crate::formats::format::Files;
 use crate::formats::vocabularies::{END, Side, UNKNOWN, Vocabularies};
 
+/// The name of the list of a decoder without encoder.
+const OF_LANGUAGE_MODEL: &str = "vocabulary";
+
 /// Whether a directory has such lists.
 pub(super) fn are_in(directory: &Path) -> bool {
     let [source, _] = names_of_lists(directory);
@@ -31,10 +34,16 @@ pub(super) fn read(files: &Files, unknown: &str, end: &str) -> Result<Vocabulari
         if side.id(unknown).is_none() {
             side.tokens.push(unknown.to_owned());
         }
-        side.rename(unknown, UNKNOWN);
+        // GPT-2 has one token for both.
+        if unknown != end {
+            side.rename(unknown, UNKNOWN);
+        }
         side.rename(end, END);
         Ok(side)
     };
+    if source.starts_with(OF_LANGUAGE_MODEL) {
+        return Ok(Vocabularies::of_language_model(read(source)?));
+    }
     Ok(Vocabularies::new(
         read(source)?,
         target.map(read).transpose()?,
@@ -49,7 +58,7 @@ fn names_of_lists(directory: &Path) -> [Option<String>; 2] {
             .into_iter()
             .find(|name| is_there(&directory.join(name)))
     };
-    match found("shared_vocabulary").or_else(|| found("vocabulary")) {
+    match found("shared_vocabulary").or_else(|| found(OF_LANGUAGE_MODEL)) {
         Some(shared) => [Some(shared), None],
         None => ["source_vocabulary", "target_vocabulary"].map(found),
     }

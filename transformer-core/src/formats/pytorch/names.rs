@@ -138,6 +138,8 @@ const fn annotated_norm(ours: &'static [&'static str], theirs: &'static [&'stati
 
 pub(crate) const QUERY_KEY_VALUE: &[&str] = &["self_attention.query_key_value"];
 pub(crate) const SELF_PROJECTION: &[&str] = &["self_attention.heads.projection"];
+pub(crate) const RELATIVE_KEYS: &[&str] = &["self_attention.relative.keys"];
+pub(crate) const RELATIVE_VALUES: &[&str] = &["self_attention.relative.values"];
 pub(crate) const SELF_NORM: &[&str] = &["self_attention_sublayer.norm"];
 pub(crate) const QUERY: &[&str] = &["cross_attention.query"];
 pub(crate) const KEY_VALUE: &[&str] = &["cross_attention.key_value"];

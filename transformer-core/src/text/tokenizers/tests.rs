@@ -1,6 +1,7 @@
 mod gpt2;
 mod t5;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
@@ -854,49 +855,86 @@ fn m2m100(settings: &[u8]) -> (TempDir, Value) {
     (directory(&files), expected)
 }
 
+/// Compares tokens with Hugging Face's for the languages of this list.
+fn assert_m2m100(name: &str, languages: usize, tokenizers: Tokenizers, expected: &Value) {
+    let tokenizers = tokenizers.with_languages(None, Some("de")).unwrap();
+    let special = SpecialTokens {
+        pad: 1,
+        bos: 2,
+        eos: 2,
+        ..SpecialTokens::default()
+    };
+    let size = tokenizers.source().vocab_size();
+    tokenizers.check([size; 2], special, "model").unwrap();
+    assert_eq!(tokenizers.source().languages().len(), languages);
+    let expected = &expected[name];
+    for (language, id) in expected["languages"].as_object().unwrap() {
+        let token = tokenizers.source().language_token(language).unwrap();
+        assert_eq!(json!(token), *id, "{language}");
+    }
+    for text in expected["texts"].as_array().unwrap() {
+        for (side, found) in [
+            (
+                "source",
+                tokenizers.encode_source(text["source"].as_str().unwrap()),
+            ),
+            (
+                "target",
+                tokenizers.encode_target(text["target"].as_str().unwrap()),
+            ),
+        ] {
+            let found = [&found.unwrap()[..], &[special.eos]].concat();
+            let expected = ids(&text[format!("{side}_ids")]);
+            // Hugging Face encodes a text that spells a special token as that token.
+            if !text[side].as_str().unwrap().contains("<unk>") {
+                assert_eq!(found, expected, "{name}: {}", text[side]);
+            }
+        }
+        let decoded = tokenizers.target().decode(&ids(&text["target_ids"]));
+        assert_eq!(json!(decoded.unwrap()), text["decoded"], "{name}");
+    }
+}
+
+/// Each list of languages of M2M100's class, with its length.
+const LANGUAGES: [(&str, usize); 2] = [("m2m100", 100), ("wmt21", 8)];
+
 #[test]
 #[cfg_attr(packaged, ignore = "reads files of the repository")]
 fn m2m100s_tokens_are_those_of_hugging_face() {
-    for (name, languages) in [("m2m100", 100), ("wmt21", 8)] {
+    for (name, languages) in LANGUAGES {
         let settings = json!({"language_codes": name}).to_string();
         let (directory, expected) = m2m100(settings.as_bytes());
         assert!(Tokenizers::are_in(&directory));
         let tokenizers = Tokenizers::load(&directory).unwrap();
-        let tokenizers = tokenizers.with_languages(None, Some("de")).unwrap();
-        let special = SpecialTokens {
-            pad: 1,
-            bos: 2,
-            eos: 2,
-            ..SpecialTokens::default()
-        };
-        let size = tokenizers.source().vocab_size();
-        tokenizers.check([size; 2], special, "model").unwrap();
-        assert_eq!(tokenizers.source().languages().len(), languages);
-        let expected = &expected[name];
-        for (language, id) in expected["languages"].as_object().unwrap() {
-            let token = tokenizers.source().language_token(language).unwrap();
-            assert_eq!(json!(token), *id, "{language}");
-        }
-        for text in expected["texts"].as_array().unwrap() {
-            for (side, found) in [
-                (
-                    "source",
-                    tokenizers.encode_source(text["source"].as_str().unwrap()),
-                ),
-                (
-                    "target",
-                    tokenizers.encode_target(text["target"].as_str().unwrap()),
-                ),
-            ] {
-                let found = [&found.unwrap()[..], &[special.eos]].concat();
-                let expected = ids(&text[format!("{side}_ids")]);
-                // Hugging Face encodes a text that spells a special token as that token.
-                if !text[side].as_str().unwrap().contains("<unk>") {
-                    assert_eq!(found, expected, "{name}: {}", text[side]);
-                }
-            }
-            let decoded = tokenizers.target().decode(&ids(&text["target_ids"]));
-            assert_eq!(json!(decoded.unwrap()), text["decoded"], "{name}");
+        assert_m2m100(name, languages, tokenizers, &expected);
+    }
+}
+
+/// CTranslate2's list has the language tokens, which Hugging Face's file of M2M100's vocabulary lacks.
+#[test]
+#[cfg_attr(packaged, ignore = "reads files of the repository")]
+fn a_list_of_ctranslate2_with_languages_gives_the_same_tokens() {
+    for (name, languages) in LANGUAGES {
+        let (directory, expected) = m2m100(b"{}");
+        let path = |name| directory.path().join(name);
+        let vocabulary = fs::read(path(VOCABULARY_FILE)).unwrap();
+        let vocabulary: Value = serde_json::from_slice(&vocabulary).unwrap();
+        let tokens = vocabulary.as_object().unwrap().iter();
+        let tokens = tokens.map(|(token, id)| (id.as_u64().unwrap(), token.clone()));
+        let of_languages = expected[name]["languages"].as_object().unwrap().iter();
+        let of_languages =
+            of_languages.map(|(name, id)| (id.as_u64().unwrap(), format!("__{name}__")));
+        let list: BTreeMap<u64, String> = tokens.chain(of_languages).collect();
+        let list: Vec<String> = list.into_values().collect();
+        fs::write(path("shared_vocabulary.json"), json!(list).to_string()).unwrap();
+        fs::write(path("model.bin"), "").unwrap();
+        fs::remove_file(path(VOCABULARY_FILE)).unwrap();
+        let tokenizers = Tokenizers::load(&directory).unwrap();
+
+        let saved = tempfile::tempdir().unwrap();
+        tokenizers.save(&saved).unwrap();
+        for tokenizers in [tokenizers, Tokenizers::load(&saved).unwrap()] {
+            assert_m2m100(name, languages, tokenizers, &expected);
         }
     }
 }

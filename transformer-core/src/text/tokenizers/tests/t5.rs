@@ -67,6 +67,34 @@ fn text_is_split_at_added_tokens() {
     load_t5(r#"{"legacy": false}"#).unwrap();
 }
 
+/// `--target-lang fr` is what a user writes before each text.
+#[test]
+fn a_target_language_is_text_before_the_source() {
+    let tokenizers = load_t5(r#"{"extra_ids": 3}"#).unwrap();
+    let expected = [
+        tokenizers.encode_source("<2fr> ab a").unwrap(),
+        tokenizers.encode_source("<2de> ab a").unwrap(),
+    ];
+    let french = tokenizers.clone().with_languages(None, Some("fr")).unwrap();
+    let encoded = |tokenizers: &Tokenizers, text| tokenizers.encode_source(text).unwrap();
+    assert_eq!(encoded(&french, "ab a"), expected[0]);
+    assert_eq!(encoded(&french, "<2de> ab a"), expected[1]);
+    assert_eq!(french.encode_target("ab a").unwrap(), [4, 5, 4]);
+    assert_ne!(french.to_bytes().unwrap(), tokenizers.to_bytes().unwrap());
+
+    let saved = tempfile::tempdir().unwrap();
+    french.save(&saved).unwrap();
+    let loaded = Tokenizers::load(&saved).unwrap();
+    assert_eq!(encoded(&loaded, "ab a"), expected[0]);
+    let message = |source, target| {
+        let error = tokenizers.clone().with_languages(source, target);
+        error.map(drop).unwrap_err().to_string()
+    };
+    let expected = "no token for the language `xx`; the tokenizer has <2fr>";
+    assert_eq!(message(None, Some("xx")), expected);
+    assert!(message(Some("fr"), None).contains("source language"));
+}
+
 #[test]
 fn bytes_follow_three_special_tokens() {
     let tokenizers = load_bytes(BYT5).unwrap();

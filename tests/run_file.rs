@@ -782,6 +782,7 @@ fn every_ready_file_says_a_run() {
         "g2p",
         "iwslt",
         "multi30k",
+        "student",
         "tatoeba",
         "wmt14-base",
         "wmt14-big",

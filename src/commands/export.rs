@@ -31,9 +31,9 @@ Examples:
 /// precision, the decoding options and the tokenizers. `from_pretrained` loads it, and the loaded model computes the
 /// same results.
 ///
-/// For CTranslate2, positions must be sinusoidal or learned, and norms layer normalization. The output directory
-/// contains the weights, the vocabularies, and the tokenizers. Programs that use CTranslate2 encode and decode texts
-/// themselves; they need not append the end-of-sentence token to a source.
+/// For CTranslate2, the model must be an encoder–decoder without rotary positions, ALiBi and a recurrence. The output
+/// directory contains the weights, the vocabularies, and the tokenizers. Programs that use CTranslate2 encode and
+/// decode texts themselves; they need not append the end-of-sentence token to a source.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Export {

@@ -70,7 +70,7 @@ pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, Model
         });
     };
     let mut found = lists([VOCABULARY_FILE, TARGET_VOCABULARY_FILE], ids);
-    let names: &[&'static str] = match has_languages(&vocabularies) {
+    let names: &[&'static str] = match has_languages(&vocabularies) && pieces[0] == pieces[1] {
         true => &[SHARED_PIECES_FILE],
         false => &[SOURCE_PIECES_FILE, TARGET_PIECES_FILE],
     };

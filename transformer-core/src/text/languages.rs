@@ -27,13 +27,13 @@ pub(super) fn is_in_source(token: &str) -> bool {
     [">>", "<2"].iter().any(|mark| token.starts_with(mark)) && language(token).is_some()
 }
 
-/// Whether a text begins with such a token.
-pub(super) fn begins_with_language(text: &str) -> bool {
+/// The token of this kind that a text begins with.
+pub(super) fn first_language(text: &str) -> Option<&str> {
     let ends = [(">>", "<<"), ("<2", ">")];
-    ends.into_iter().any(|(begin, end)| {
-        let rest = text.strip_prefix(begin);
-        let token = rest.and_then(|rest| Some(begin.len() + rest.find(end)? + end.len()));
-        token.is_some_and(|len| is_in_source(&text[..len]))
+    ends.into_iter().find_map(|(begin, end)| {
+        let rest = text.strip_prefix(begin)?;
+        let token = &text[..begin.len() + rest.find(end)? + end.len()];
+        is_in_source(token).then_some(token)
     })
 }
 
@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn a_text_may_begin_with_a_language() {
         for text in [">>fra<< Hello", ">>fra<<", "<2fr> Hello", "<2fr>"] {
-            assert!(begins_with_language(text), "{text}");
+            let token = text.split(' ').next();
+            assert_eq!(first_language(text), token, "{text}");
         }
         for text in [
             "fra<< a",
@@ -147,7 +148,7 @@ mod tests {
             "a <2fr>",
             "",
         ] {
-            assert!(!begins_with_language(text), "{text}");
+            assert_eq!(first_language(text), None, "{text}");
         }
     }
 

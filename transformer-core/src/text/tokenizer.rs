@@ -395,6 +395,24 @@ impl Tokenizer {
         })
     }
 
+    /// MADLAD-400's token of a language, such as `<2fr>`, which may be a piece like others.
+    pub(super) fn language_in_source(&self, name: &str) -> Option<u32> {
+        match name.starts_with("<2") {
+            true => self.id(name),
+            false => self.id(&format!("<2{name}>")),
+        }
+    }
+
+    /// The id of a token.
+    pub(super) fn id(&self, name: &str) -> Option<u32> {
+        match &self.kind {
+            Kind::Json(tokenizer) => tokenizer.id(name),
+            Kind::Marian(side) => side.vocabulary().id(name),
+            Kind::M2m100(tokenizer) => tokenizer.vocabulary().id(name),
+            Kind::T5(tokenizer) => tokenizer.vocabulary().id(name),
+        }
+    }
+
     /// Whether a token is a language token.
     pub(super) fn is_language(&self, token: u32) -> bool {
         let known = self.language_tokens();

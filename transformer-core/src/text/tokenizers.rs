@@ -19,7 +19,7 @@ use crate::formats::own::config::type_of_hugging_face;
 use crate::special_tokens::SpecialTokens;
 use crate::text::byte_level;
 use crate::text::error::TextError;
-use crate::text::languages::{begins_with_language, is_in_source, language};
+use crate::text::languages::{first_language, is_in_source, language};
 use crate::text::m2m100::{self, M2m100};
 use crate::text::marian::Marian;
 use crate::text::settings::{GPT2_CLASS, TokenizerSettings};
@@ -229,17 +229,26 @@ impl Tokenizers {
     /// The text that is encoded: T5's family reads a language as a part of the text.
     fn with_language<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.source_prefix {
-            Some(language) if self.source.marian().is_none() && !begins_with_language(text) => {
+            Some(language) if self.source.marian().is_none() && !self.has_language(text) => {
                 Cow::Owned(format!("{} {text}", self.source.name(language)))
             }
             _ => Cow::Borrowed(text),
         }
     }
 
+    /// Whether a source begins with a language token of the tokenizer's kind: Marian's, which may be unknown to it, or
+    /// one of its tokens.
+    fn has_language(&self, text: &str) -> bool {
+        first_language(text).is_some_and(|token| match self.source.marian() {
+            Some(_) => token.starts_with(">>"),
+            None => self.source.id(token).is_some(),
+        })
+    }
+
     /// Adds to a source's tokens those that it begins and ends with.
     fn around_source(&self, text: &str, tokens: &[u32]) -> Vec<u32> {
         let has_own = self.source.marian().is_some() && self.source_prefix.is_some();
-        let first: &[u32] = match has_own && begins_with_language(text) {
+        let first: &[u32] = match has_own && self.has_language(text) {
             true => &[],
             false => &self.source_first,
         };
@@ -281,8 +290,13 @@ impl Tokenizers {
     }
 
     fn set_target_language(&mut self, name: &str) -> Result<(), TextError> {
-        if self.source.marian().is_some() || self.has_languages_in_sources() {
-            let token = self.source.language_token(name)?;
+        let in_source = self.source.language_in_source(name);
+        if self.source.marian().is_some() || in_source.is_some() || self.has_languages_in_sources()
+        {
+            let token = match in_source {
+                Some(token) => token,
+                None => self.source.language_token(name)?,
+            };
             self.settings.set_source_prefix(&self.source.name(token));
             self.source_prefix = Some(token);
         } else {
@@ -411,7 +425,10 @@ impl Tokenizers {
                 .for_each(|side| side.set_clean_up(settings.cleans_spaces()));
         }
         if let Some(name) = settings.source_prefix() {
-            let token = tokenizers.source.language_token(name);
+            let token = match tokenizers.source.language_in_source(name) {
+                Some(token) => Ok(token),
+                None => tokenizers.source.language_token(name),
+            };
             let path = directory.join(TOKENIZER_SETTINGS_FILE);
             tokenizers.source_prefix = Some(token.map_err(TextError::file(path))?);
         }

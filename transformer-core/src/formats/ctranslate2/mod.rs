@@ -19,6 +19,8 @@ mod vocabulary;
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::formats::argos;
 use crate::formats::converted::Lists;
 use crate::formats::error::ModelError;
@@ -27,6 +29,7 @@ use crate::formats::format::{Files, Format, Opened};
 use crate::formats::name_map::Map;
 use crate::formats::names::{
     CTRANSLATE2_FILE, PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
+    TOKENIZER_FILE,
 };
 use crate::formats::rows::with_padding;
 use crate::models::config::TransformerConfig;
@@ -72,6 +75,11 @@ impl Format for CTranslate2 {
             file: &file,
         };
         let mut config = description.config()?;
+        if config.is_language_model()
+            && let Some(begins) = begins_with(files, keys.text("bos_token")?.unwrap_or("<s>"))?
+        {
+            config.prompt_bos = begins;
+        }
         let tables = description.shared_biases()?;
         let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
         let map = map(&config, tensors_of(&file)).map_err(ModelError::unnamed(&path))?;
@@ -86,6 +94,18 @@ impl Format for CTranslate2 {
             unused: Vec::new(),
         })
     }
+}
+
+/// Whether `tokenizer.json` puts this token before texts; `None` without the file.
+fn begins_with(files: &Files, token: &str) -> Result<Option<bool>, ModelError> {
+    let Some(bytes) = files.read(TOKENIZER_FILE)? else {
+        return Ok(None);
+    };
+    let path = files.path(TOKENIZER_FILE);
+    let tokenizer: Value =
+        serde_json::from_slice(&bytes).map_err(|source| ModelError::Json { path, source })?;
+    let processor = tokenizer["post_processor"].to_string();
+    Ok(Some(processor.contains(&Value::from(token).to_string())))
 }
 
 /// Whether a directory is CTranslate2's.

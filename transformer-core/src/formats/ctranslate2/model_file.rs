@@ -96,6 +96,9 @@ pub(super) fn read(file: File, size: u64) -> Result<ModelFile, String> {
                     value: reader.scalar(&element)?,
                     is_float: element.is_float(),
                 };
+                if !scalar.value.is_finite() {
+                    return Err(problem(&format!("is {}", scalar.value)));
+                }
                 content.scalars.insert(name.clone(), scalar).is_none()
             }
             false => {

@@ -29,16 +29,33 @@ const QUERY_KEY_VALUE: &str = "self_attention/linear_0/weight";
 /// T5's bias on the scores of a layer.
 const RELATIVE_BIAS: &str = "self_attention/relative_attention_bias";
 
-/// Settings of a stack or layer that no layer of ours has.
-const UNSUPPORTED: [&str; 7] = [
-    "multi_query_attention",
-    "no_final_norm",
-    "parallel_residual",
-    "pre_post_layer_norm",
-    "rotary_scaling_type",
-    "scale_alibi",
-    "sliding_window",
+/// The settings that are read, or that change no result, by the last part of their names.
+const KNOWN: [&str; 21] = [
+    "activation",
+    "alibi",
+    "alibi_use_positive_positions",
+    "alignment_heads",
+    "alignment_layer",
+    "embeddings_merge",
+    "head_dim",
+    "num_heads",
+    "num_heads_kv",
+    "pre_norm",
+    "queries_scale",
+    "relative_attention_max_distance",
+    "rotary_base",
+    "rotary_dim",
+    "rotary_interleave",
+    "scale_embeddings",
+    "scale_outputs",
+    "start_from_zero_embedding",
+    "with_source_bos",
+    "with_source_eos",
+    "with_target_bos",
 ];
+
+/// A setting of which 0 is a value, too.
+const ROTARY_SCALING: &str = "rotary_scaling_type";
 
 /// The keys of a directory's `config.json`, which the oldest directories lack.
 pub(super) fn keys(files: &Files) -> Result<Keys, ModelError> {
@@ -114,7 +131,10 @@ impl Description<'_> {
             d_v: widths,
             d_ff,
             decoder_d_ff,
-            n_encoder_layers: self.n_layers(Stack::Encoder),
+            n_encoder_layers: match self.is_language_model() {
+                true => 0,
+                false => self.n_layers(Stack::Encoder),
+            },
             n_decoder_layers: self.n_layers(Stack::Decoder),
             norm: match self.same("pre_norm", |name| self.flag(name, true))? {
                 true => NormPlacement::Pre,
@@ -206,14 +226,14 @@ impl Description<'_> {
                 pad_id,
                 bos_id,
                 eos_id,
-                // A tokenizer with tokens of its own for begin and end puts the first one before every text.
+                // Without `tokenizer.json`: with one token for both, such as GPT-2's, texts have none before them.
                 prompt_bos: bos_id != eos_id,
                 ..TransformerConfig::default()
             });
         }
         let adds_eos = keys.flag_or("add_source_eos", self.flag("with_source_eos", false))?;
         // Sources of OpenNMT's models, whose decoder starts with `<s>`, do not end in `</s>`. All other libraries' do,
-        // such as T5, whose decoder starts with `<pad>`; CTranslate2 expects it of the program that calls it.
+        // such as T5's, whose decoder starts with `<pad>`; CTranslate2 expects it of the program that calls it.
         let source_eos = adds_eos || starts_with_zeros || start != bos || bos_id == pad_id;
         let source_bos = keys.flag_or("add_source_bos", self.flag("with_source_bos", false))?;
         if source_eos && source.id(END) != Some(eos_id) {
@@ -258,7 +278,7 @@ impl Description<'_> {
         }
         let refused = |name: &&String| {
             let key = name.rsplit('/').next().unwrap_or(name);
-            UNSUPPORTED.contains(&key) && self.flag(name, false)
+            key == ROTARY_SCALING || !KNOWN.contains(&key) && self.flag(name, false)
         };
         if let Some(name) = self.file.scalars.keys().find(refused) {
             return Err(self.refusal(name, "set", "which is not supported"));
@@ -321,6 +341,7 @@ impl Description<'_> {
     fn size(&self, name: &str, dimension: usize) -> Result<usize, ModelError> {
         let tensor = self.file.dict.tensors.get(name);
         match tensor.and_then(|tensor| tensor.shape.get(dimension)) {
+            Some(0) => Err(self.refusal(name, "empty", "but every model needs it")),
             Some(&size) => Ok(size),
             None => Err(self.refusal(name, "absent", "but every model needs it")),
         }
@@ -367,7 +388,7 @@ impl Description<'_> {
             _ => None,
         };
         match self.value(&key).or(default) {
-            Some(value) if value >= 1.0 => Ok(value as usize),
+            Some(value) if value >= 1.0 && value.fract() == 0.0 => Ok(value as usize),
             Some(value) => Err(self.refusal(&key, &value.to_string(), "not a number of heads")),
             None => Err(self.refusal(&key, "absent", "but every model needs it")),
         }
@@ -376,7 +397,7 @@ impl Description<'_> {
     /// Heads of keys and values, in every layer.
     fn n_kv_heads(&self, n_heads: usize) -> Result<usize, ModelError> {
         let count = self.value_of_layers("num_heads_kv", n_heads as f64)?;
-        match count >= 1.0 {
+        match count >= 1.0 && count.fract() == 0.0 {
             true => Ok(count as usize),
             false => {
                 let found = count.to_string();
@@ -487,6 +508,14 @@ impl Description<'_> {
 
     /// The kind of positions: a table of sines and cosines is recognized by its values.
     fn positions(&self, d_model: usize, d_k: usize) -> Result<Positions, ModelError> {
+        // A bias that grows with the position of the key differs from ours by a constant per query, if keys after the
+        // query are blocked.
+        let alibi = self.same("alibi", |name| self.flag(name, false))?;
+        let is_relative = |name: &String| name.contains("/relative_");
+        let has_others = self.has_rotary() || self.file.dict.tensors.keys().any(is_relative);
+        if alibi && (has_others || !self.is_language_model()) {
+            return Err(self.refusal("decoder/alibi", "set", "which is not supported here"));
+        }
         let bias = |name: &str| self.file.dict.tensors.get(name).map(|bias| bias.shape[0]);
         if let Some(buckets) = self.same(&format!("layer_0/{RELATIVE_BIAS}"), bias)? {
             let key = "self_attention/relative_attention_max_distance";
@@ -505,8 +534,7 @@ impl Description<'_> {
         if self.has_rotary() {
             return self.rotary(d_k);
         }
-        // A bias that grows with the position of the key differs from ours by a constant per query.
-        if self.same("alibi", |name| self.flag(name, false))? {
+        if alibi {
             return Ok(Positions::Alibi);
         }
         let Some(table) = self.file.dict.tensors.get(POSITIONS[1]) else {
@@ -515,6 +543,9 @@ impl Description<'_> {
                 first: 1,
             });
         };
+        if table.shape.first() == Some(&0) {
+            return Err(self.refusal(POSITIONS[1], "empty", "but has a row per position"));
+        }
         let fixed = [false, true].into_iter().flat_map(|inclusive| {
             (0..3).map(move |first| Positions::SinesThenCosines { inclusive, first })
         });
@@ -528,8 +559,8 @@ impl Description<'_> {
         Ok(Positions::Learned { max_len })
     }
     fn has_rotary(&self) -> bool {
-        let name = "decoder/layer_0/self_attention/rotary_dim";
-        self.file.scalars.contains_key(name)
+        let is_rotary = |name: &String| name.ends_with("/rotary_dim");
+        self.file.scalars.keys().any(is_rotary)
     }
 
     /// Rotary positions of whole heads, whose pairs are half a head apart, as in Llama.

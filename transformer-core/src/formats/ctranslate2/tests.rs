@@ -380,7 +380,7 @@ fn what_no_layer_computes_is_refused_by_name() {
     let (folder, _) = exported(&base(), false);
     let path = folder.path().join(CTRANSLATE2_FILE);
     let (all, aliases) = variables(&fs::read(&path).unwrap());
-    let cases: [(&str, Vec<u32>, &str); 6] = [
+    let cases: [(&str, Vec<u32>, &str); 8] = [
         (
             "decoder/alibi",
             vec![],
@@ -390,6 +390,16 @@ fn what_no_layer_computes_is_refused_by_name() {
             "decoder/layer_0/self_attention/sliding_window",
             vec![],
             "`decoder/layer_0/self_attention/sliding_window` is set, which is not supported",
+        ),
+        (
+            "decoder/layer_0/ffn/layer_norm/layer_norm_use_residual",
+            vec![],
+            "`decoder/layer_0/ffn/layer_norm/layer_norm_use_residual` is set, which is not supported",
+        ),
+        (
+            "decoder/layer_0/self_attention/rotary_scaling_type",
+            vec![],
+            "`decoder/layer_0/self_attention/rotary_scaling_type` is set, which is not supported",
         ),
         (
             "decoder/layer_1/self_attention/queries_scale",
@@ -422,6 +432,36 @@ fn what_no_layer_computes_is_refused_by_name() {
             vec![0; 4]
         };
         all.push((name.to_owned(), kind, shape, bytes));
+        fs::write(&path, older(6, (all, aliases.clone()))).unwrap();
+        let message = refusal(folder.path());
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+/// A value that no comparison finds, and a matrix without values.
+#[test]
+fn values_that_are_none_are_refused() {
+    let (folder, _) = exported(&base(), false);
+    let path = folder.path().join(CTRANSLATE2_FILE);
+    let (all, aliases) = variables(&fs::read(&path).unwrap());
+    let nan = f32::NAN.to_le_bytes().to_vec();
+    for (name, shape, bytes, expected) in [
+        (
+            "decoder/scale_outputs",
+            vec![],
+            nan,
+            "`decoder/scale_outputs`: is NaN",
+        ),
+        (
+            "encoder/embeddings_0/weight",
+            vec![11, 0],
+            vec![],
+            "`decoder/embeddings/weight` is empty",
+        ),
+    ] {
+        let mut all = all.clone();
+        all.retain(|(own, ..)| own != name);
+        all.push((name.to_owned(), 0, shape, bytes));
         fs::write(&path, older(6, (all, aliases.clone()))).unwrap();
         let message = refusal(folder.path());
         assert!(message.contains(expected), "{message}");

@@ -276,6 +276,11 @@ impl TokenizerJson {
         languages
     }
 
+    /// The id of a token.
+    pub fn id(&self, name: &str) -> Option<u32> {
+        self.inner.token_to_id(name)
+    }
+
     /// The tokens that the template has before a text.
     pub fn first_tokens(&self) -> &[u32] {
         let template = self.template.as_ref();

@@ -422,6 +422,7 @@ fn a_language_of_marians_is_put_before_sources_and_saved() {
         assert_eq!(tokenizers.encode_source("ab").unwrap(), [6, 3, 4]);
         // A text may have its own language.
         assert_eq!(tokenizers.encode_source(">>deu<< ab").unwrap(), [7, 3, 4]);
+        assert_eq!(tokenizers.encode_source("<2cm> ab").unwrap()[0], 6);
         assert_eq!(tokenizers.encode_target("c").unwrap(), [5]);
         assert_eq!(tokenizers.target_first(), None);
         // A cache made with other tokens is noticed.

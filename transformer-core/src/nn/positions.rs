@@ -229,11 +229,7 @@ impl Positions {
                     |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
                 Some(encoding(first + self.first(), len, d_model, value))
             }
-            Self::Learned { .. }
-            | Self::Rotary { .. }
-            | Self::Relative { .. }
-            | Self::RelativeBias { .. }
-            | Self::Alibi => None,
+            _ => None,
         }
     }
 

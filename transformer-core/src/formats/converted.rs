@@ -37,8 +37,9 @@ pub(crate) struct TokenizerFile {
     pub bytes: Vec<u8>,
 }
 
-/// The files of a directory without `tokenizer.json`: Marian's, or M2M100's if there are language tokens, with the vocabulary as a list of ids, if there are
-/// SentencePiece models; otherwise tokenizers that split texts at spaces into the tokens of the vocabulary.
+/// The files of a directory without `tokenizer.json`. With SentencePiece models they are Marian's, or M2M100's if there
+/// are language tokens, with the vocabulary as a list of ids; otherwise tokenizers that split texts at spaces into the
+/// tokens of the vocabulary.
 ///
 /// # Errors
 /// When a file is missing or damaged.

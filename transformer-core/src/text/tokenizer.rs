@@ -403,6 +403,17 @@ impl Tokenizer {
         }
     }
 
+    /// The token that names the language of targets at the beginning of sources.
+    ///
+    /// # Errors
+    /// As [`language_token`](Self::language_token).
+    pub(super) fn target_language_in_source(&self, name: &str) -> Result<u32, TextError> {
+        match self.language_in_source(name) {
+            Some(token) => Ok(token),
+            None => self.language_token(name),
+        }
+    }
+
     /// The id of a token.
     pub(super) fn id(&self, name: &str) -> Option<u32> {
         match &self.kind {

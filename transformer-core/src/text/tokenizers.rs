@@ -307,10 +307,7 @@ impl Tokenizers {
                 .for_each(|side| side.set_clean_up(settings.cleans_spaces()));
         }
         if let Some(name) = settings.source_prefix() {
-            let token = match tokenizers.source.language_in_source(name) {
-                Some(token) => Ok(token),
-                None => tokenizers.source.language_token(name),
-            };
+            let token = tokenizers.source.target_language_in_source(name);
             let path = directory.join(TOKENIZER_SETTINGS_FILE);
             tokenizers.source_prefix = Some(token.map_err(TextError::file(path))?);
         }

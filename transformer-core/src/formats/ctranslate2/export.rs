@@ -249,7 +249,8 @@ fn aliases(config: &TransformerConfig) -> Vec<(String, &'static str)> {
     if let Positions::RelativeBias { .. } = config.positions {
         let [n_encoder, n_decoder] = [config.n_encoder_layers, config.n_decoder_layers];
         for (first, n_layers) in BIASES.into_iter().zip([n_encoder, n_decoder]) {
-            let later = (1..n_layers).map(|layer| first.replace('0', &layer.to_string()));
+            let later =
+                (1..n_layers).map(|layer| first.replace("layer_0", &format!("layer_{layer}")));
             aliases.extend(later.map(|name| (name, first)));
         }
     }

@@ -35,13 +35,12 @@ impl Tokenizers {
     }
 
     fn set_target_language(&mut self, name: &str) -> Result<(), TextError> {
-        let in_source = self.source.language_in_source(name);
-        if self.source.marian().is_some() || in_source.is_some() || self.has_languages_in_sources()
-        {
-            let token = match in_source {
-                Some(token) => token,
-                None => self.source.language_token(name)?,
-            };
+        let source = &self.source;
+        let is_in_source = source.marian().is_some()
+            || source.language_in_source(name).is_some()
+            || self.has_languages_in_sources();
+        if is_in_source {
+            let token = source.target_language_in_source(name)?;
             self.settings.set_source_prefix(&self.source.name(token));
             self.source_prefix = Some(token);
         } else {

@@ -1,5 +1,5 @@
-//! The order of the source folders: a module imports only from modules before it, and a name from the module that defines
-//! it, not from the crate's root, which is for users.
+//! The order of the source folders: a module imports only from modules before it, and a name from the module that
+//! defines it, not from the crate's root, which is for users.
 
 use std::collections::BTreeMap;
 use std::fs;

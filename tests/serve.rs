@@ -1,5 +1,5 @@
-//! The command `serve`: what it refuses, and that it answers and ends. Its interface is tested in transformer-serve, and with
-//! other people's clients in tests/clients.
+//! The command `serve`: what it refuses, and that it answers and ends. Its interface is tested in transformer-serve,
+//! and with other people's clients in tests/clients.
 
 mod support;
 

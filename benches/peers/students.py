@@ -50,33 +50,36 @@ def run(args):
     ours, theirs = build()
     model = ROOT / ".models/en-pt"
     lines = sentences(200 if args.quick else None)
-    text = "".join(f"{line}\n" for line in lines).encode()
-    words = len(text.split())
+    text = "".join(f"{line}\n" for line in lines)
     rounds = args.rounds or 5
-    one = {"RAYON_NUM_THREADS": "1"}
     translate = [ours, "translate", "--backend", "flex", "--model", model]
-    # A batch of few tokens has one sentence.
-    systems = {
-        "batches": {
-            "ours": (translate, one),
-            "ours, AVX2": (translate, one | {"TRANSFORMER_SIMD": "avx2"}),
-            "fxtranslate": ([theirs, model, 64], one),
-        },
-        "one by one": {
-            "ours": ([*translate, "--batch-tokens", 1], one),
-            "ours, AVX2": ([*translate, "--batch-tokens", 1], one | {"TRANSFORMER_SIMD": "avx2"}),
-            "fxtranslate": ([theirs, model, 1], one),
-        },
-    }
-    print(f"{len(lines)} sentences, {words} words, one thread, words per second of whole processes: medians of {rounds} turns\n")
+    # What a row is called, its text, our flags, and their sentences per batch. A batch of few tokens has one sentence.
+    works = [
+        ("batches", text, [], 64),
+        ("one by one", text, ["--batch-tokens", 1], 1),
+        ("the first sentence alone", f"{lines[0]}\n", [], 1),
+    ]
+    print(f"{len(lines)} sentences, {len(text.split())} words, whole processes: medians of {rounds} turns\n")
     print("| | ours | ours, AVX2 | fxtranslate 0.5 | ratio | ratio, AVX2 |\n|---|---|---|---|---|---|")
-    for name, of_name in systems.items():
-        turns = {system: [] for system in of_name}
-        for _ in range(rounds):
-            for system, (command, environment) in of_name.items():
-                turns[system].append(timed(command, text, environment))
-        row(name, [words / statistics.median(seconds for seconds, _ in of_system) for of_system in turns.values()])
-        row(f"{name}: peak memory, MiB", [max(mib for _, mib in of_system) for of_system in turns.values()])
+    for threads in (1, 2):
+        ours_alone = {"RAYON_NUM_THREADS": str(threads)}
+        for name, of_work, flags, of_batch in works:
+            systems = [
+                ([*translate, *flags], ours_alone),
+                ([*translate, *flags], ours_alone | {"TRANSFORMER_SIMD": "avx2"}),
+                ([theirs, model, of_batch, threads], {}),
+            ]
+            turns = [[] for _ in systems]
+            for _ in range(rounds):
+                for (command, environment), of_system in zip(systems, turns):
+                    of_system.append(timed(command, of_work.encode(), environment))
+            seconds = [statistics.median(seconds for seconds, _ in of_system) for of_system in turns]
+            named = f"{name}, {threads} {'thread' if threads == 1 else 'threads'}"
+            if of_work is text:
+                row(f"{named}, words/s", [len(of_work.split()) / of_system for of_system in seconds])
+            else:
+                row(f"{named}, ms", [1000 * of_system for of_system in seconds])
+            row(f"{named}, peak MiB", [max(mib for _, mib in of_system) for of_system in turns])
 
 
 def row(name, values):

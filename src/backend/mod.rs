@@ -57,8 +57,8 @@ impl Default for BackendChoice {
 }
 
 impl BackendChoice {
-    /// Whether matrix multiplications in bf16, if the backend has them, are faster than in f32 on this processor. Always
-    /// true for wgpu and cuda.
+    /// Whether matrix multiplications in bf16, if the backend has them, are faster than in f32 on this processor.
+    /// Always true for wgpu and cuda.
     pub fn multiplies_bf16_fast(self) -> bool {
         #[cfg(feature = "tch")]
         if self == Self::Tch {

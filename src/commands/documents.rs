@@ -15,22 +15,23 @@ use crate::process::{note, read_regular};
 /// Flags for whole documents.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Documents {
-    /// Translate this document instead of lines, and keep its format: markup, placeholders, URLs, e-mail addresses, line
-    /// breaks; `-` is standard input
+    /// Translate this document instead of lines, and keep its format: markup, placeholders, URLs, e-mail addresses,
+    /// line breaks; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "n_best", "prefix", "scores", "alignments"])]
     document: Option<PathBuf>,
-    /// Format of the document: text, html, xml, markdown, srt, vtt, tsv (its first column; tsv:2, its second), po [default: what
-    /// the name of the file says, else text]
+    /// Format of the document: text, html, xml, markdown, srt, vtt, tsv (its first column; tsv:2, its second), po
+    /// [default: what the name of the file says, else text]
     #[arg(long, value_name = "NAME", requires = "document")]
     format: Option<Format>,
     /// File to write the translated document to [default: standard output]
     #[arg(long, value_name = "FILE", requires = "document")]
     out: Option<PathBuf>,
-    /// File of terms with prescribed translations in the document, one per line: the term, a tab, its translation
+    /// File of terms and the translations to use for them in the document. Each line has a term, a tab and its
+    /// translation
     #[arg(long, value_name = "FILE", requires = "document")]
     glossary: Option<PathBuf>,
-    /// Language of the document, such as de, whose rules are used to split it into sentences [default: --source-lang, else rules for
-    /// any language]
+    /// Language of the document, such as de, whose rules are used to split it into sentences [default: --source-lang,
+    /// else rules for any language]
     #[arg(long, value_name = "CODE", requires = "document")]
     document_lang: Option<String>,
 }

@@ -26,14 +26,14 @@ Examples:
 
 /// Write a model in the format of Hugging Face's `transformers` or of CTranslate2.
 ///
-/// For Hugging Face, the model must be a Marian, M2M100 (NLLB), BART, mBART, T5 or GPT-2 model: pretrained, fine-tuned from one,
-/// or trained from scratch with the configuration of one. The output directory contains the configuration, the weights in single
-/// precision, the decoding options and the tokenizers. `from_pretrained` loads it, and the loaded model computes the
-/// same results.
+/// For Hugging Face, the model must be a Marian, M2M100 (NLLB), BART, mBART, T5 or GPT-2 model: pretrained, fine-tuned
+/// from one, or trained from scratch with the configuration of one. The output directory contains the configuration,
+/// the weights in single precision, the decoding options and the tokenizers. `from_pretrained` loads it, and the loaded
+/// model computes the same results.
 ///
-/// For CTranslate2, the model must be an encoder–decoder without rotary positions, ALiBi and a recurrence. The output
-/// directory contains the weights, the vocabularies, and the tokenizers. Programs that use CTranslate2 encode and
-/// decode texts themselves; they need not append the end-of-sentence token to a source.
+/// For CTranslate2, the model must be an encoder–decoder without rotary positions, ALiBi or a recurrence. The output
+/// directory contains the weights, the vocabularies, and the tokenizers. Programs that use CTranslate2 tokenize
+/// and detokenize texts themselves; they need not append the end-of-sentence token to a source.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Export {
@@ -46,7 +46,7 @@ pub struct Export {
     /// Format of the output directory
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     format: Format,
-    /// Write matrices in 8-bit integers, for CTranslate2
+    /// Write matrices as 8-bit integers (only with --format ctranslate2)
     #[arg(long)]
     int8: bool,
     #[command(flatten)]

@@ -23,12 +23,20 @@ Examples:
 
 /// Continue texts with a language model.
 ///
-/// Writes the prompt and what follows it. With --input, each line is a prompt, and each text is written in one line.
+/// Writes the prompt and what follows it. With --input, each line is a prompt, and each text is written on one line.
 ///
-/// A prompt that cannot be continued gives an empty output line and an error message on standard error. The exit code is
-/// then 1.
+/// A prompt that cannot be continued gives an empty output line and an error message on standard error. The exit code
+/// is then 1.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    mut_arg("coverage_penalty", |argument| argument.hide(true)),
+    mut_arg("max_source_length", |argument| argument.hide(true)),
+    mut_arg("shortlist", |argument| argument.hide(true)),
+    mut_arg("min_length", |argument| argument.help("Minimum length of a text in tokens, with its prompt [default: 0]")),
+    mut_arg("max_length", |argument| argument.help("Maximum length of a text in tokens, with its prompt")),
+    mut_arg("batch_tokens", |argument| argument.help("Batch size in tokens of prompts, including padding")),
+)]
 pub struct Generate {
     /// Model directory; several form an ensemble, which averages their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]

@@ -22,7 +22,8 @@ pub struct Languages {
     /// Source language of a multilingual model: the name of the language's token, such as eng_Latn, en or en_XX
     #[arg(long, value_name = "NAME")]
     source_lang: Option<String>,
-    /// Target language of a multilingual model, such as fra_Latn, fr or fr_XX, or fra for the token >>fra<<, fr for <2fr>
+    /// Target language of a multilingual model: the name of the language's token, such as fra_Latn, fr or fr_XX; of a
+    /// token such as >>fra<< or <2fr>, the name inside
     #[arg(long, value_name = "NAME")]
     target_lang: Option<String>,
 }

@@ -22,15 +22,15 @@ Examples:
 
 /// Compute the log-probability of given translations, or of texts by a language model.
 ///
-/// Each input line is `source<TAB>target`; further columns are ignored. Each output line has three tab-separated fields:
-/// the log-probability of the target given the source (natural logarithm, summed over the tokens), the number of target
-/// tokens, and the perplexity per token (e to the negative mean log-probability). The end-of-sentence token counts as a
-/// token.
+/// Each input line is `source<TAB>target`; further columns are ignored. Each output line has three tab-separated
+/// fields: the log-probability of the target given the source (natural logarithm, summed over the tokens), the number
+/// of target tokens, and the perplexity per token (e to the negative mean log-probability). The end-of-sentence token
+/// counts as a token.
 ///
 /// With a language model, each input line is a text, which is scored from its first token to the end-of-text token.
 ///
-/// A line that cannot be scored gives an empty output line and an error message on standard error. The exit code is then
-/// 1.
+/// A line that cannot be scored gives an empty output line and an error message on standard error. The exit code is
+/// then 1.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Score {

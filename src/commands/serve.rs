@@ -41,8 +41,8 @@ docs/guide/serving.md describes the web page, the API, and how to run the server
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Serve {
-    /// Model directories, each with its languages, such as en-fr=model; a directory without a pair must hold a multilingual
-    /// model, and serves every pair of its languages. Each is loaded when it is first used
+    /// Model directories, each with its languages, such as en-fr=model; a directory without a pair must hold a
+    /// multilingual model, and serves every pair of its languages. Each is loaded when it is first used
     #[arg(long, required = true, num_args = 1.., value_name = "[SOURCE-TARGET=]DIR")]
     model: Vec<String>,
     /// Address to listen on
@@ -51,13 +51,14 @@ pub struct Serve {
     /// File of keys, one per line; every POST request must carry one of them
     #[arg(long, value_name = "FILE")]
     api_keys: Option<PathBuf>,
-    /// File of terms with prescribed translations, one per line: the term, a tab, its translation
+    /// File of terms and the translations to use for them. Each line has a term, a tab and its translation
     #[arg(long, value_name = "FILE")]
     glossary: Option<PathBuf>,
     /// Allow pages of other origins to use the server (CORS)
     #[arg(long)]
     cors: bool,
-    /// Maximum size of the files of all loaded models together, in MiB; beyond it, the least recently used model is unloaded
+    /// Maximum size of the files of all loaded models together, in MiB; beyond it, the least recently used model is
+    /// unloaded
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
     /// Maximum number of characters in a request

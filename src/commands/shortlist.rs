@@ -22,10 +22,12 @@ const MOST_PIECES: usize = 256;
 /// Make a lexical shortlist from sentence pairs.
 ///
 /// A shortlist has the likely translations of each source token. With it, `translate --shortlist` searches among the
-/// translations of a sentence's tokens and the most frequent tokens, instead of the whole vocabulary, and spends less time
-/// on the matrix multiplication that computes logits. This is the largest part of the work of a small model with a large vocabulary.
+/// translations of a sentence's tokens and the most frequent tokens, instead of the whole vocabulary, and spends less
+/// time on the matrix multiplication that computes logits. This is the largest part of the work of a small model with a
+/// large vocabulary.
 ///
-/// Translations are learned by IBM's model 1. The file has Marian's binary format. Pairs of more than 256 tokens on a side are skipped.
+/// Translations are learned with IBM Model 1. The file has Marian's binary format. Pairs of more than 256 tokens on a
+/// side are skipped.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Shortlist {
@@ -38,13 +40,13 @@ pub struct Shortlist {
     /// File to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Most frequent target tokens, which every sentence may contain
+    /// Number of most frequent target tokens, which are candidates for every sentence
     #[arg(long, value_name = "N", default_value_t = ShortlistConfig::default().frequent)]
     frequent: usize,
-    /// Most likely translations per source token
+    /// Number of most likely translations to keep per source token
     #[arg(long, value_name = "N", default_value_t = ShortlistConfig::default().best)]
     best: usize,
-    /// Iterations of expectation-maximization
+    /// Number of iterations of expectation-maximization
     #[arg(long, value_name = "N", default_value_t = ShortlistConfig::default().iterations)]
     iterations: usize,
     #[command(flatten)]

@@ -49,8 +49,9 @@ pub struct Translate {
     /// File of sentences, plain or gzip; `-` is standard input [default: -]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Print the N best translations per sentence, best first. If N is above 1, each line begins with the line number of
-    /// its sentence. With --sample, these are N samples. An empty or untranslatable sentence gives one line without a translation
+    /// Print the N best translations per sentence, best first. If N is above 1, each line begins with the line number
+    /// of its sentence. With --sample, these are N samples. An empty or untranslatable sentence gives one line without
+    /// a translation
     #[arg(long, value_name = "N", default_value_t = 1)]
     n_best: usize,
     /// Text that every translation begins with

@@ -1,5 +1,5 @@
-//! Counts the bytes of all blocks of the allocator, so that a test can limit them. The feature `count-memory` turns this
-//! on; it costs two additions per block.
+//! Counts the bytes of all blocks of the allocator, so that a test can limit them. The feature `count-memory` turns
+//! this on; it costs two additions per block.
 
 #![allow(unsafe_code, reason = "an allocator's interface is unsafe")]
 
@@ -56,14 +56,14 @@ pub fn live_bytes() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// Limits the live bytes. The first block that would exceed the limit calls the function of [`on_excess`] and removes the
-/// limit.
+/// Limits the live bytes. The first block that would exceed the limit calls the function of [`on_excess`] and removes
+/// the limit.
 pub fn limit_live_bytes(limit: usize) {
     LIMIT.store(limit, Relaxed);
 }
 
-/// Sets the function that is called with the bytes that would be live. It runs within the allocator: it may allocate, but
-/// must not panic.
+/// Sets the function that is called with the bytes that would be live. It runs within the allocator: it may allocate,
+/// but must not panic.
 pub fn on_excess(over: fn(usize)) {
     OVER.get_or_init(|| over);
 }

@@ -21,8 +21,9 @@ static ALLOCATOR: transformer_alloc::PageKeeper = transformer_alloc::PageKeeper;
 /// Whether this process prints notes.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Prints a line on standard error, in one write, so that a line of another process cannot interrupt it. The line is made
-/// [printable] in case it quotes control characters. A closed pipe is not an error, as in `transformer … 2>&1 | head`.
+/// Prints a line on standard error, in one write, so that a line of another process cannot interrupt it. The line is
+/// made [printable] in case it quotes control characters. A closed pipe is not an error, as in `transformer … 2>&1 |
+/// head`.
 pub fn note(line: impl Display) {
     if !IS_QUIET.load(Ordering::Relaxed) {
         let line = line.to_string();

@@ -15,14 +15,14 @@ const VARIABLE: &str = "RAYON_NUM_THREADS";
 /// number of threads.
 const MOST_THREADS: usize = 64;
 
-/// Adds this thread to rayon's pool, whose threads compute the kernels of flex and ndarray, unless the pool has only one
-/// thread. To be called once, by the program's first thread.
+/// Adds this thread to rayon's pool, whose threads compute the kernels of flex and ndarray, unless the pool has only
+/// one thread. To be called once, by the program's first thread.
 ///
 /// For every operation, a thread outside the pool wakes a thread of the pool, and sleeps until the operation is done. A
 /// thread of the pool starts with a task itself. A training step has thousands of operations.
 ///
-/// This thread cannot be the only thread of the pool. While it waits for sentences that another thread reads, the tasks of
-/// that thread would wait for this one.
+/// This thread cannot be the only thread of the pool. While it waits for sentences that another thread reads, the tasks
+/// of that thread would wait for this one.
 ///
 /// # Errors
 /// When `RAYON_NUM_THREADS` is not a number, or the threads cannot be started.

@@ -35,8 +35,8 @@ const RENAMED: [(&str, &str); 13] = [
 /// Sections whose keys have the library's names.
 const SAME_NAMES: [&str; 4] = ["training", "model", "validation", "checkpoint"];
 
-/// The path of an option of the library's configurations, such as `training.warmup` for `warmup`. It is the path of a key
-/// or of a part of a key's value.
+/// The path of an option of the library's configurations, such as `training.warmup` for `warmup`. It is the path of a
+/// key or of a part of a key's value.
 pub fn path_of(option: &str) -> Option<&'static str> {
     let renamed = RENAMED.iter().find(|(library, _)| *library == option);
     let of_same_name = || {
@@ -98,8 +98,8 @@ impl RunFile {
         Duration::try_from_secs_f64(self.training.max_wait_minutes * 60.0).unwrap_or(Duration::MAX)
     }
 
-    /// The configuration of the model: the given keys override the preset, or `init`, the model to start from. All keys of
-    /// `[model]` are then set to its values. The vocabularies have only the special tokens until the tokenizers are
+    /// The configuration of the model: the given keys override the preset, or `init`, the model to start from. All keys
+    /// of `[model]` are then set to its values. The vocabularies have only the special tokens until the tokenizers are
     /// known. The configuration is not validated.
     ///
     /// # Errors

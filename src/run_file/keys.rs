@@ -152,13 +152,13 @@ section! {
     /// ε of layer normalization.
     layer_norm_eps: Option<f64> = None;
 
-    /// Positional encoding: `"sinusoidal"`; `{ learned = { max_len = 256 } }`;
-    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }` (all sines before all cosines, as in Marian; `first`
-    /// is the position of the first token; with `inclusive`, the lowest frequency is exactly 1/10000, as in fairseq;
-    /// M2M100 has `true` and 2); `{ relative-bias = { buckets = 32, max_distance = 128 } }` (a learned bias on
-    /// attention scores, as in T5); `"alibi"` (a fixed bias on attention scores); `{ relative = { max_distance = 16 } }`
-    /// (learned vectors per distance, added to keys and values, as in Shaw et al., 2018); or
-    /// `{ rotary = { base = 10000.0 } }` (queries and keys rotated by their positions, as in Llama).
+    /// Positional encoding: `"sinusoidal"`; `{ learned = { max_len = 256 } }`; `{ sines-then-cosines = { inclusive =
+    /// false, first = 0 } }` (all sines before all cosines, as in Marian; `first` is the position of the first token;
+    /// with `inclusive`, the lowest frequency is exactly 1/10000, as in fairseq; M2M100 has `true` and 2); `{
+    /// relative-bias = { buckets = 32, max_distance = 128 } }` (a learned bias on attention scores, as in T5);
+    /// `"alibi"` (a fixed bias on attention scores); `{ relative = { max_distance = 16 } }` (learned vectors per
+    /// distance, added to keys and values, as in Shaw et al., 2018); or `{ rotary = { base = 10000.0 } }` (queries and
+    /// keys rotated by their positions, as in Llama).
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.
@@ -241,7 +241,7 @@ section! {
     /// Number of updates, counted from the beginning of the run.
     updates: usize = 5000, "--updates";
 
-    /// Maximum training time in minutes, without the preparation of the data. When a run is resumed, the count starts
+    /// Maximum training time in minutes, excluding data preparation. When a run is resumed, the count starts
     /// again at zero. Absent: no limit.
     minutes: Option<f64> = None, "--minutes";
 
@@ -274,8 +274,8 @@ section! {
 
     /// Precision of the matrix multiplications in training: `"f32"` or `"bf16"`. flex, ndarray and libtorch support
     /// bf16, and so do wgpu and cuda if the GPU has it. On a CPU, it is faster only with AMD's AVX512-BF16 and, on
-    /// libtorch, with AMX. On an NVIDIA H100, libtorch is 1.4 to 1.9 times as fast in bf16; on an H200, cuda was slower.
-    /// Weights, moments and all other values are in f32 in either case.
+    /// libtorch, with AMX. On an NVIDIA H100, libtorch is 1.4 to 1.9 times as fast in bf16; on an H200, cuda was
+    /// slower. Weights, moments and all other values are in f32 in either case.
     precision: ProductPrecision = ProductPrecision::F32;
 
     /// Abort after this many consecutive updates with non-finite loss or gradients. Such updates are skipped.

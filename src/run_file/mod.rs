@@ -51,7 +51,8 @@ impl RunFile {
     /// The run that the values describe. Keys without a value have their defaults.
     ///
     /// # Errors
-    /// The first value that has the wrong type, is out of range, or contradicts another value, with the place that set it.
+    /// The first value that has the wrong type, is out of range, or contradicts another value, with the place that set
+    /// it.
     pub fn read(values: &Values) -> Result<Self, RunFileError> {
         let mut run = Self::default();
         let mut given = Table::new();

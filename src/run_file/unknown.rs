@@ -110,8 +110,8 @@ pub(super) fn section(name: &str) -> Option<&'static Section> {
 
 /// The keys that were probably meant: those with this name in other systems, or the most similar ones.
 ///
-/// Similarity is the number of letters to change. The right name in the wrong section, or without a section, counts as two
-/// letters.
+/// Similarity is the number of letters to change. The right name in the wrong section, or without a section, counts as
+/// two letters.
 fn meant(path: &str) -> Option<String> {
     let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
     let elsewhere = OTHER_NAMES.iter().filter(|(other, _)| *other == name);

@@ -64,8 +64,8 @@ impl Values {
     /// The values of the `run.toml` of a run, which may have been edited by hand.
     ///
     /// # Errors
-    /// As for [`from_file`](Self::from_file). Also when the end of the file is missing, because the missing keys would get
-    /// their defaults.
+    /// As for [`from_file`](Self::from_file). Also when the end of the file is missing, because the missing keys would
+    /// get their defaults.
     pub fn from_file_of_run(path: &Path) -> Result<Self, RunFileError> {
         let text = read_of_run(path).map_err(|source| RunFileError::Io {
             path: path.to_owned(),
@@ -105,8 +105,8 @@ impl Values {
         Ok(values)
     }
 
-    /// The values of `KEY=VALUE` arguments. A value that is not TOML is read as a string. An empty value restores the key's
-    /// default.
+    /// The values of `KEY=VALUE` arguments. A value that is not TOML is read as a string. An empty value restores the
+    /// key's default.
     ///
     /// # Errors
     /// The first argument that does not have this form or names an unknown key.
@@ -246,8 +246,8 @@ fn read(path: &Path, input: io::Result<impl Read>) -> Result<String, RunFileErro
     })
 }
 
-/// The text of the `run.toml` of a run. It must be a regular file, because a pipe could block the program, and a device may
-/// have no end. transformer-train reads the other files of a run in the same way.
+/// The text of the `run.toml` of a run. It must be a regular file, because a pipe could block the program, and a device
+/// may have no end. transformer-train reads the other files of a run in the same way.
 ///
 /// # Errors
 /// When it is not a regular file, or cannot be read.

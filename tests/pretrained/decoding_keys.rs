@@ -1,5 +1,6 @@
-//! Every key of `generation_config.json` and `config.json` has the effect that the table in docs/guide/pretrained.md gives
-//! it. `scripts/make-decoding-keys-fixture` wrote what Hugging Face's classes compute with these keys, and without them.
+//! Every key of `generation_config.json` and `config.json` has the effect that the table in docs/guide/pretrained.md
+//! gives it. `scripts/make-decoding-keys-fixture` wrote what Hugging Face's classes compute with these keys, and
+//! without them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -60,8 +61,8 @@ fn directory(case: &Value) -> TempDir {
     copy
 }
 
-/// What the options of a directory find for the texts of a case. Without the translator, which wants to know the language
-/// of the target.
+/// What the options of a directory find for the texts of a case. Without the translator, which wants to know the
+/// language of the target.
 fn found<M: NextToken>(directory: &Path, model: &M, case: &Value) -> Vec<Hypothesis> {
     let tokenizers = Tokenizers::load(directory).unwrap();
     let sentences = case["sentences"].as_array().unwrap().iter();

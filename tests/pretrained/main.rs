@@ -1,5 +1,5 @@
-//! Model directories as Hugging Face saves them: translated, fine-tuned, exported; their keys, in `decoding_keys`; and damaged
-//! ones, in `hostile`. tests/parity shows that results are Hugging Face's on every backend.
+//! Model directories as Hugging Face saves them: translated, fine-tuned, exported; their keys, in `decoding_keys`; and
+//! damaged ones, in `hostile`. tests/parity shows that results are Hugging Face's on every backend.
 
 mod argos;
 mod ctranslate2;
@@ -559,7 +559,8 @@ fn every_command_reads_a_pretrained_directory() {
     assert_eq!(ensemble.lines().collect::<Vec<_>>(), alone);
 }
 
-/// In one file and in single precision, whatever the files of the models are: the average of equal models is that model.
+/// In one file and in single precision, whatever the files of the models are: the average of equal models is that
+/// model.
 #[test]
 fn directories_are_averaged() {
     let folder = folder();

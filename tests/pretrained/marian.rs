@@ -141,8 +141,8 @@ fn damaged_files_are_named_in_one_line() {
     assert!(error.contains("target.vocab.yml"), "{error}");
 }
 
-/// One of the sentences and their translations leaves the translations as they are; an empty one leaves the tokens of the
-/// sentences, because source and target share a vocabulary.
+/// One of the sentences and their translations leaves the translations as they are; an empty one leaves the tokens of
+/// the sentences, because source and target share a vocabulary.
 #[test]
 fn a_shortlist_is_made_and_used() {
     let (folder, model) = (folder(), copied("marian-student-int8"));

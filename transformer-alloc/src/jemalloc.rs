@@ -81,8 +81,8 @@ unsafe impl GlobalAlloc for PageKeeper {
 pub fn return_pages() {
     // Purges all arenas: 4096 is jemalloc.h's MALLCTL_ARENAS_ALL.
     let purge = c"arena.4096.purge";
-    // SAFETY: the name ends with a zero, and this control neither reads nor writes memory of the caller. jemalloc returns
-    // only pages without a block, and any thread may request that.
+    // SAFETY: the name ends with a zero, and this control neither reads nor writes memory of the caller. jemalloc
+    // returns only pages without a block, and any thread may request that.
     let error = unsafe {
         tikv_jemalloc_sys::mallctl(purge.as_ptr(), null_mut(), null_mut(), null_mut(), 0)
     };

@@ -13,14 +13,14 @@
 //! ```
 //!
 //! # Why
-//! glibc's allocator returns large blocks to the system immediately, and page faults then take half of a training step on
-//! the CPU. jemalloc returns blocks of 8 MiB and more immediately, and any block after some seconds; its settings here
-//! switch off both. For zeroed memory, jemalloc asks the system for new pages; here, a block is allocated as usual, and
-//! zeros are written to it. On Linux, libraries in C and C++ such as libtorch use this allocator, too.
+//! glibc's allocator returns large blocks to the system immediately, and page faults then take half of a training step
+//! on the CPU. jemalloc returns blocks of 8 MiB and more immediately, and any block after some seconds; its settings
+//! here switch off both. For zeroed memory, jemalloc asks the system for new pages; here, a block is allocated as
+//! usual, and zeros are written to it. On Linux, libraries in C and C++ such as libtorch use this allocator, too.
 //!
-//! Not all kept pages are used again: blocks of many sizes leave gaps into which no later block fits. A program that trains
-//! for hours therefore returns all free pages once a minute ([`return_pages_each_minute`]), which costs the page faults of
-//! part of a step.
+//! Not all kept pages are used again: blocks of many sizes leave gaps into which no later block fits. A program that
+//! trains for hours therefore returns all free pages once a minute ([`return_pages_each_minute`]), which costs the page
+//! faults of part of a step.
 //!
 //! # Other systems
 //! jemalloc is used on Unix. Elsewhere, [`PageKeeper`] is the system's allocator, and the functions do nothing. It is

@@ -20,8 +20,8 @@ fn zeros_are_zeros_in_memory_that_was_used() {
     }
 }
 
-/// New pages would cost a page fault per 4 KiB: without the settings of the crate, and without zeros of its own, this test
-/// fails. To be tried in an optimized build, too.
+/// New pages would cost a page fault per 4 KiB: without the settings of the crate, and without zeros of its own, this
+/// test fails. To be tried in an optimized build, too.
 #[cfg(target_os = "linux")]
 #[test]
 fn zeros_need_no_new_pages() {

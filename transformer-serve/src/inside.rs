@@ -115,7 +115,8 @@ pub fn inside<B: Backend>(
     })
 }
 
-/// A text in one part per token: from the end of the token before to its own. What follows the last token is in its part.
+/// A text in one part per token: from the end of the token before to its own. What follows the last token is in its
+/// part.
 fn cut(text: &str, tokens: &[Range<usize>]) -> Vec<String> {
     let mut at = 0;
     let last = tokens.iter().rposition(|token| !token.is_empty());

@@ -130,8 +130,8 @@ impl Pairs {
         }
     }
 
-    /// Shows the inside of the model that was added last, which `load` loads in the tensors of a backend when it is first
-    /// asked for. It stays in memory beside the one that translates.
+    /// Shows the inside of the model that was added last, which `load` loads in the tensors of a backend when it is
+    /// first asked for. It stays in memory beside the one that translates.
     pub fn show_last<B: Backend>(
         &mut self,
         load: impl Fn() -> Result<Translator<Transformer<B>>, String> + Send + Sync + 'static,
@@ -225,8 +225,8 @@ impl Pairs {
         Ok(model)
     }
 
-    /// Drops the models that were not used for the longest time, while all exceed the memory. Translations under way keep
-    /// theirs until they are done.
+    /// Drops the models that were not used for the longest time, while all exceed the memory. Translations under way
+    /// keep theirs until they are done.
     fn drop_unused(&self, newest: usize) {
         let Some(memory) = self.memory else {
             return;

@@ -1,8 +1,8 @@
 //! The queue: one thread makes batches of the sentences of all clients, and translates them.
 //!
 //! A batch has sentences of one model. Its jobs are served in turn by the tokens that they have had so far, so that a
-//! short text is in the next batch, however long a document is under way. A job whose client has gone is dropped before its
-//! sentences are computed.
+//! short text is in the next batch, however long a document is under way. A job whose client has gone is dropped before
+//! its sentences are computed.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -136,7 +136,8 @@ impl Service {
         Ok(self.pairs.path(source, target))
     }
 
-    /// Translates a text over the pairs. Each translated sentence of the last is sent to `sentences`, too, with its index.
+    /// Translates a text over the pairs. Each translated sentence of the last is sent to `sentences`, too, with its
+    /// index.
     pub(crate) async fn translate(
         self: &Arc<Self>,
         text: String,

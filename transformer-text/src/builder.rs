@@ -221,8 +221,8 @@ impl Builder {
         self.ended = Some(0);
     }
 
-    /// Makes one point of an element without text, such as a link around an image, and of what is in it. Returns whether it
-    /// is one.
+    /// Makes one point of an element without text, such as a link around an image, and of what is in it. Returns
+    /// whether it is one.
     fn join_empty(&mut self, element: usize) -> bool {
         let spans = &mut self.passage.spans;
         let is_point = |span: &Span| matches!(span.kind, Kind::Point(_));
@@ -257,8 +257,8 @@ impl Builder {
         Piece::Passage(self.document.passages.len() - 1)
     }
 
-    /// The end of an element that may be a part of a word, such as the 2 of H₂O: the word is then not translated. The mark
-    /// of a footnote is markup without text.
+    /// The end of an element that may be a part of a word, such as the 2 of H₂O: the word is then not translated. The
+    /// mark of a footnote is markup without text.
     pub fn close_in_word(&mut self, name: &str, template: Template) {
         if let Some(open) = self.open.iter().rfind(|open| open.name == name) {
             self.in_words.push(open.span);

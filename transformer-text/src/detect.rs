@@ -17,13 +17,14 @@ pub struct LanguageDetector {
 pub struct Guess {
     /// The code of ISO 639-3, such as `deu`.
     pub language: &'static str,
-    /// From 0 to 1. It grows with the length of the text and with the distance to the second guess; it is not a probability.
+    /// From 0 to 1. It grows with the length of the text and with the distance to the second guess; it is not a
+    /// probability.
     pub confidence: f64,
 }
 
 impl LanguageDetector {
-    /// A detector among these languages, by their codes of ISO 639-3. Those that it cannot tell are left out; if there are
-    /// none, it guesses among all.
+    /// A detector among these languages, by their codes of ISO 639-3. Those that it cannot tell are left out; if there
+    /// are none, it guesses among all.
     pub fn among<'a>(languages: impl IntoIterator<Item = &'a str>) -> Self {
         let known = languages.into_iter().filter_map(Lang::from_code);
         let mut allowed: Vec<Lang> = known.collect();
@@ -39,11 +40,11 @@ impl LanguageDetector {
 
     /// Guesses the language of a text; `None` for a text without letters of a known script.
     ///
-    /// whatlang decides. Where its confidence is below 0.5, as for most texts of a few words, and both know the language that
-    /// it found, whichlang decides, which is better for these.
+    /// whatlang decides. Where its confidence is below 0.5, as for most texts of a few words, and both know the
+    /// language that it found, whichlang decides, which is better for these.
     ///
-    /// Among few languages, one is found for a text of any other, too: if the text is more likely in another language, the
-    /// confidence is low.
+    /// Among few languages, one is found for a text of any other, too: if the text is more likely in another language,
+    /// the confidence is low.
     pub fn detect(&self, text: &str) -> Option<Guess> {
         let guess = self.guess(text)?;
         let any = self.any.detect(text)?;

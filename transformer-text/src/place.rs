@@ -1,9 +1,9 @@
 //! Sets the markup of a sentence in its translation.
 //!
 //! The translation is cut into cells: words, signs, or characters of a script without spaces. By the attention of the
-//! model, each cell is aligned to a token of the sentence. An element is set around the cells that are aligned to what it
-//! covers in the sentence: around the contiguous ones of which most are. Every tag is written once, and tags are nested as
-//! they were.
+//! model, each cell is aligned to a token of the sentence. An element is set around the cells that are aligned to what
+//! it covers in the sentence: around the contiguous ones of which most are. Every tag is written once, and tags are
+//! nested as they were.
 
 mod cells;
 mod written;
@@ -410,8 +410,8 @@ impl Placing<'_> {
         self.best_of(source, within, |at| is_free(&self.cells[at]))
     }
 
-    /// The contiguous cells of which the most are aligned to a part of the sentence, and the fewest are not: the subarray
-    /// of the greatest sum. `None` if none is aligned to it.
+    /// The contiguous cells of which the most are aligned to a part of the sentence, and the fewest are not: the
+    /// subarray of the greatest sum. `None` if none is aligned to it.
     fn best_of(
         &self,
         source: &Range<usize>,

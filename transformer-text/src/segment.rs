@@ -1,12 +1,14 @@
 //! Where sentences begin.
 //!
-//! sentencex knows the abbreviations of many languages; a few rules on top join what it cuts too often. Its time grows with
-//! the square of the length for hostile texts, so a long passage is cut by Unicode's rules, which know no abbreviations.
+//! sentencex knows the abbreviations of many languages; a few rules on top join what it cuts too often. Its time grows
+//! with the square of the length for hostile texts, so a long passage is cut by Unicode's rules, which know no
+//! abbreviations.
 
 /// The longest passage in bytes that is cut by a language's rules.
 const LONGEST: usize = 8 << 10;
 
-/// The offsets at which sentences after the first begin. Without a language, or without rules for it, English ones are used.
+/// The offsets at which sentences after the first begin. Without a language, or without rules for it, English ones are
+/// used.
 pub(crate) fn sentence_starts(text: &str, language: Option<&str>) -> Vec<usize> {
     let language = language
         .unwrap_or("en")
@@ -97,8 +99,9 @@ mod tests {
         sentences: Vec<String>,
     }
 
-    /// 438 texts in 13 languages with abbreviations, numbers, quotations, ellipses and initials, cut by hand. The bounds are
-    /// just below the F1 measure of cuts that the rules reach; sentencex alone reaches 83 % of all, and Unicode's rules 78 %.
+    /// 438 texts in 13 languages with abbreviations, numbers, quotations, ellipses and initials, cut by hand. The
+    /// bounds are just below the F1 measure of cuts that the rules reach; sentencex alone reaches 83 % of all, and
+    /// Unicode's rules 78 %.
     #[test]
     fn sentences_are_cut_as_by_hand() {
         let cases: Vec<Case> =

@@ -143,7 +143,8 @@ struct Alternative {
 }
 
 impl SentenceTranslation {
-    /// A translation that comes from elsewhere. Without attention, markup is set by its relative position in the sentence.
+    /// A translation that comes from elsewhere. Without attention, markup is set by its relative position in the
+    /// sentence.
     pub fn of(sentence: &Sentence, text: String) -> Self {
         Self {
             template: place(sentence, &text, None).template,
@@ -311,8 +312,8 @@ impl<M: NextToken> TextTranslator<M> {
         }
     }
 
-    /// Translates sentences, of one text or of many, in batches, each into up to `n_best` translations. Translations that
-    /// cannot be right are decoded again with other options.
+    /// Translates sentences, of one text or of many, in batches, each into up to `n_best` translations. Translations
+    /// that cannot be right are decoded again with other options.
     ///
     /// # Errors
     /// When the model computes NaN.

@@ -46,8 +46,8 @@ impl Default for ShortlistConfig {
 }
 
 impl ShortlistConfig {
-    /// Learns a shortlist. The frequent tokens are listed as translations of `<eos>`, in which sources end, or if they do
-    /// not, as translations of every token.
+    /// Learns a shortlist. The frequent tokens are listed as translations of `<eos>`, in which sources end, or if they
+    /// do not, as translations of every token.
     pub fn learn(&self, pairs: &[TokenizedPair], special_tokens: SpecialTokens) -> Shortlist {
         let end = special_tokens.source_eos.then_some(special_tokens.eos);
         let mut lists = self.translations(pairs);
@@ -101,8 +101,8 @@ impl ShortlistConfig {
 
 /// The probability of each target token as the translation of a source token, of those that occur together.
 struct Table {
-    /// Per source token, its entries in the order of target tokens. Row 0 belongs to the empty word, which target tokens
-    /// without a counterpart translate; row i + 1 to token i.
+    /// Per source token, its entries in the order of target tokens. Row 0 belongs to the empty word, which target
+    /// tokens without a counterpart translate; row i + 1 to token i.
     rows: Vec<Vec<Entry>>,
 }
 

@@ -327,8 +327,8 @@ fn a_language_model_computes_no_logits_of_padding() {
     on::<Flex>();
 }
 
-/// In GPT-2, `<eos>` is the only special token: it comes before a sequence and after it, and fills the batch. A batch has
-/// the loss of its sequences, with the end of each one; an `<eos>` within a sequence is read like any other token.
+/// In GPT-2, `<eos>` is the only special token: it comes before a sequence and after it, and fills the batch. A batch
+/// has the loss of its sequences, with the end of each one; an `<eos>` within a sequence is read like any other token.
 #[test]
 fn without_padding_a_batch_has_the_loss_of_its_sequences() {
     fn on<B: AutodiffBackend>() {

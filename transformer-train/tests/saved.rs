@@ -97,6 +97,7 @@ fn a_run_of_0_1_0_is_resumed_to_the_weights_that_it_would_have_had() {
     // NaN is the largest, and fails.
     let largest = differences.max_by(f32::total_cmp).expect("a weight");
     // Version 0.1.0 added the products of attention in another order. Adam moves a weight by about the learning rate,
-    // above 0.1 here, however small its gradient is: the encoder's, far below the decoder's, are rounded by parts in 10 000.
+    // above 0.1 here, however small its gradient is: the encoder's, far below the decoder's, are rounded by parts in 10
+    // 000.
     assert!(largest < 5e-5, "{largest}");
 }

@@ -172,8 +172,8 @@ fn loss<B: Backend>(translator: &PlainTranslator<B>, pairs: Vec<TokenizedPair>) 
     ))
 }
 
-/// The line with an ensemble's perplexity on all pairs, computed from the mean of the models' probabilities. The smoothed
-/// loss and the accuracy describe the training of one model, so that an ensemble has neither.
+/// The line with an ensemble's perplexity on all pairs, computed from the mean of the models' probabilities. The
+/// smoothed loss and the accuracy describe the training of one model, so that an ensemble has neither.
 fn ensemble_perplexity<B: Backend>(
     translator: &PlainTranslator<B>,
     corpus: &Corpus,

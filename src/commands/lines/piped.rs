@@ -35,8 +35,8 @@ impl PipedLines {
         Ok(Self(receiver))
     }
 
-    /// The next line; `None` at the end of the text, or if the next line has not arrived by `until`. Without `until`, it
-    /// waits for the line.
+    /// The next line; `None` at the end of the text, or if the next line has not arrived by `until`. Without `until`,
+    /// it waits for the line.
     ///
     /// # Errors
     /// Why the text cannot be read any further.

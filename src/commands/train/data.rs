@@ -42,8 +42,8 @@ pub enum Training {
 }
 
 impl Data {
-    /// The pairs in the directory of the resumed run, whose keys the plan then gets, or in the files of a new run. Files
-    /// are read to the end, unless validation pairs are given, and no training pair is kept in memory.
+    /// The pairs in the directory of the resumed run, whose keys the plan then gets, or in the files of a new run.
+    /// Files are read to the end, unless validation pairs are given, and no training pair is kept in memory.
     ///
     /// # Errors
     /// When a file cannot be read, or no training pair would remain.

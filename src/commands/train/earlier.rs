@@ -325,8 +325,8 @@ fn is_one_directory(one: &str, other: &str) -> bool {
     one == other || whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
-/// The cache at that path, unless it is missing, damaged, or written by another version. In the latter two cases, a note
-/// is printed.
+/// The cache at that path, unless it is missing, damaged, or written by another version. In the latter two cases, a
+/// note is printed.
 fn whole_cache(path: &Path) -> Result<Option<PairCache>> {
     if !path.exists() {
         return Ok(None);

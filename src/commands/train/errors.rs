@@ -66,8 +66,8 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
     }
 }
 
-/// An error of training in `out`. The validation pairs were read from `valid_files`, and the keys `other_data` of `[data]`
-/// differ from the earlier run.
+/// An error of training in `out`. The validation pairs were read from `valid_files`, and the keys `other_data` of
+/// `[data]` differ from the earlier run.
 pub fn run_error(
     error: TrainError,
     values: &Values,

@@ -1,5 +1,5 @@
-//! The flags that set keys of the run file. The keys have the defaults: here each flag is an `Option`, so that a flag that
-//! is not given overrides no value of the file.
+//! The flags that set keys of the run file. The keys have the defaults: here each flag is an `Option`, so that a flag
+//! that is not given overrides no value of the file.
 
 use std::path::PathBuf;
 
@@ -47,8 +47,8 @@ struct Data {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Fine-tuning")]
 struct Start {
-    /// Model directory to start from, in this program's or Hugging Face's format; the run uses its tokenizers and
-    /// configuration
+    /// Model directory to start from, in any format that can be trained (docs/guide/formats.md); the run uses its
+    /// tokenizers and configuration
     #[arg(long, value_name = "DIR")]
     init: Option<PathBuf>,
     /// Source language, if the model to start from is multilingual: the name of the language's token, such as eng_Latn
@@ -80,7 +80,7 @@ struct Recipe {
     /// Number of updates, counted from the beginning of the run [default: 5000]
     #[arg(long, value_name = "N")]
     updates: Option<usize>,
-    /// Maximum training time in minutes, without the preparation of the data; with --resume, the count starts again at
+    /// Maximum training time in minutes, excluding data preparation; with --resume, the count starts again at
     /// zero
     #[arg(long, value_name = "M", allow_negative_numbers = true)]
     minutes: Option<f64>,

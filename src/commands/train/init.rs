@@ -12,8 +12,8 @@ use transformer_train::run::RunRecord;
 use crate::commands::Result;
 use crate::commands::model_directory::warn_of_unused;
 
-/// The decoding options of the model in a directory, with the target language of the tokenizers; `None` if the directory
-/// has none.
+/// The decoding options of the model in a directory, with the target language of the tokenizers; `None` if the
+/// directory has none.
 ///
 /// # Errors
 /// When its file selects a search that is not supported.

@@ -161,8 +161,8 @@ impl Train {
         run_on(common.target(), run)?
     }
 
-    /// Trains with rank 0, as soon as rank 0 has started the run. Like a resumed run, it reads the files that rank 0 has
-    /// written into the directory. The command line is not needed, because `run.toml` has all settings.
+    /// Trains with rank 0, as soon as rank 0 has started the run. Like a resumed run, it reads the files that rank 0
+    /// has written into the directory. The command line is not needed, because `run.toml` has all settings.
     fn join(self, common: &Common, ranks: &Ranks) -> Result {
         let Some(out) = self.directory() else {
             return Ok(());

@@ -187,8 +187,8 @@ fn too_long(name: &str, pairs: usize, max_pieces: usize) -> String {
     )
 }
 
-/// The error if the filters of the run leave no pair, with the flags that raise their limits. No flag raises the number of
-/// learned positions.
+/// The error if the filters of the run leave no pair, with the flags that raise their limits. No flag raises the number
+/// of learned positions.
 fn none_left(plan: &Plan, name: &str, pairs: usize) -> String {
     let pairs = counted(pairs, &format!("{name} pair"));
     let max_pieces = filters(plan).max_pieces;

@@ -10,8 +10,8 @@ use crate::commands::Result;
 /// Slurm.
 const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
-/// The environment variables of a process that is connected by PMIx, which does not pass the number of processes, and of
-/// Slurm's number of processes.
+/// The environment variables of a process that is connected by PMIx, which does not pass the number of processes, and
+/// of Slurm's number of processes.
 const PMIX: [&str; 2] = ["PMIX_RANK", "SLURM_STEP_NUM_TASKS"];
 
 /// Whether a launcher has started this process. Its terminal may be one that nobody sees.

@@ -193,7 +193,8 @@ struct Files {
 }
 
 impl Files {
-    /// Writes each file completely or not at all. Whenever `run.toml` exists, the saved pairs are the pairs of that run.
+    /// Writes each file completely or not at all. Whenever `run.toml` exists, the saved pairs are the pairs of that
+    /// run.
     fn write(&self, directory: &Path) -> std::result::Result<(), HookError> {
         let new_cache = format!("{CACHE_FILE}.new");
         for name in [

@@ -36,7 +36,8 @@ static SIGTERM: StopSignal = StopSignal {
     exit_code: 143,
 };
 
-/// Makes Ctrl-C and SIGTERM end a training run after the current update. A second signal of either kind ends the program.
+/// Makes Ctrl-C and SIGTERM end a training run after the current update. A second signal of either kind ends the
+/// program.
 ///
 /// SIGHUP is not handled, so that `nohup` keeps a run alive when its terminal is closed. The feature `termination` of
 /// `ctrlc` would handle SIGHUP together with SIGTERM, even if `nohup` has made the process ignore it.

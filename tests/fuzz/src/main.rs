@@ -1,5 +1,5 @@
-//! Fuzzing of every reader, of the command line, and of the kernels: inputs that are damaged, absurd or odd must end in an
-//! error or in a result, without a panic, in bounded memory and time.
+//! Fuzzing of every reader, of the command line, and of the kernels: inputs that are damaged, absurd or odd must end in
+//! an error or in a result, without a panic, in bounded memory and time.
 //!
 //! | file | does |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | `campaign` | many inputs of a target |
 //! | `../cases/TARGET/` | inputs that once failed, read again by the test |
 //!
-//! Without arguments, as in `cargo test`, all cases are read again, and each target is fuzzed for a moment. The long run is
-//! `scripts/fuzz`.
+//! Without arguments, as in `cargo test`, all cases are read again, and each target is fuzzed for a moment. The long
+//! run is `scripts/fuzz`.
 
 mod campaign;
 mod console;

@@ -1,5 +1,5 @@
-//! A process that starts this program once more and waits for it, so that an input which ends the process is known, too:
-//! one that overflows the stack, or aborts.
+//! A process that starts this program once more and waits for it, so that an input which ends the process is known,
+//! too: one that overflows the stack, or aborts.
 
 use std::env;
 use std::fs::{self, File};

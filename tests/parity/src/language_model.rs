@@ -104,8 +104,8 @@ impl OfLanguageModel {
         Ok(count(quantity, wrong, texts.len()))
     }
 
-    /// The number of prompts that a beam continues neither to Hugging Face's tokens, with their score, nor to others that
-    /// score as high.
+    /// The number of prompts that a beam continues neither to Hugging Face's tokens, with their score, nor to others
+    /// that score as high.
     fn beam(&self, quantity: &str, model: &impl NextToken) -> Result<Row> {
         let options = DecodeOptions {
             length_penalty: LengthPenalty::Power(1.0),

@@ -318,8 +318,8 @@ impl<'a, B: Backend> Decoding<'a, B> {
     }
 
     /// Where two targets of a text differ first, and by how much our token's log-probability there is higher than the
-    /// other's, by our model; `None` if no token differs. The rules of the options, such as a penalty of repetitions, are
-    /// not regarded.
+    /// other's, by our model; `None` if no token differs. The rules of the options, such as a penalty of repetitions,
+    /// are not regarded.
     fn gap(&self, sentence: &Sentence, targets: [&Target; 2]) -> Result<Option<(usize, f64)>> {
         let eos = self.model.config().eos_id;
         let [ours, other] = targets.map(|target| target.ended(eos));

@@ -18,8 +18,8 @@ impl Report {
 
     /// With bounds for matrix multiplications in TF32, which keeps 11 bits of each factor instead of 24.
     ///
-    /// Gradients, and losses after several updates, must only be finite: an error in an activation near zero turns ReLU's
-    /// derivative from 0 to 1.
+    /// Gradients, and losses after several updates, must only be finite: an error in an activation near zero turns
+    /// ReLU's derivative from 0 to 1.
     pub fn in_tf32(mut self) -> Self {
         for row in &mut self.rows {
             let is_amplified = ["worst of", "all"]

@@ -27,8 +27,8 @@ const BACKENDS: &[&str] = &[
     "cuda",
 ];
 
-/// Models as Hugging Face and CTranslate2 save them: tokens, logits, greedy decoding, and beams as Hugging Face and CTranslate2 end
-/// them. The program has the bounds.
+/// Models as Hugging Face and CTranslate2 save them: tokens, logits, greedy decoding, and beams as Hugging Face and
+/// CTranslate2 end them. The program has the bounds.
 #[test]
 fn every_pretrained_model_is_the_original_s_on_every_backend() {
     let directories = [

@@ -113,8 +113,8 @@ fn the_comparison_notices_another_language_model() {
     assert!(!compared(&transpose));
 }
 
-/// The fourth token of one translation is as likely as another up to rounding: their logits are 3e-6 apart in f64. Which
-/// of them is chosen here does not matter.
+/// The fourth token of one translation is as likely as another up to rounding: their logits are 3e-6 apart in f64.
+/// Which of them is chosen here does not matter.
 #[test]
 fn either_of_two_equally_likely_tokens_is_greedy_s() {
     let [expected, equal, unlikely] = [49, 39, 17];

@@ -30,8 +30,8 @@ impl CrossAttention {
 }
 
 /// Computes the attention of given targets to their sources, with a model or an
-/// [`Ensemble`](crate::decoding::Ensemble), packed or not. A batch has at most `batch_tokens` tokens on its longer side,
-/// padding included, but at least one pair.
+/// [`Ensemble`](crate::decoding::Ensemble), packed or not. A batch has at most `batch_tokens` tokens on its longer
+/// side, padding included, but at least one pair.
 ///
 /// # Errors
 /// When a source is empty, or a source or target is too long or has a token outside its vocabulary.

@@ -107,17 +107,17 @@ pub trait NextToken: Sync {
     /// Models may panic when no source is given; the search gives at least one.
     fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State;
 
-    /// Appends a token to every row, and returns the log-probabilities of the next tokens. The first token is `<bos>`, or
-    /// that of a prompt ([`SpecialTokens::prompt_bos`]).
+    /// Appends a token to every row, and returns the log-probabilities of the next tokens. The first token is `<bos>`,
+    /// or that of a prompt ([`SpecialTokens::prompt_bos`]).
     ///
     /// # Shapes
     /// - last: one token per row
     /// - output: see [`Next`]
     fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next;
 
-    /// [`next`](Self::next), where only the `count` most likely tokens of each row are needed: a model on another device
-    /// returns [`tokens`](Next::tokens), so that it need not copy all log-probabilities to the host. The default returns
-    /// all.
+    /// [`next`](Self::next), where only the `count` most likely tokens of each row are needed: a model on another
+    /// device returns [`tokens`](Next::tokens), so that it need not copy all log-probabilities to the host. The default
+    /// returns all.
     fn next_best(
         &self,
         last: &[u32],

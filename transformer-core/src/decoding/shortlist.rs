@@ -26,7 +26,7 @@ pub struct Shortlist {
     /// Per source token, where its list begins, and the end of the last list.
     offsets: Vec<usize>,
     /// The lists, one after the other, each in ascending order.
-    lists: Arc<[u32]>,
+    lists: Arc<Vec<u32>>,
     /// Found once, because every search asks for it.
     largest: Option<u32>,
 }
@@ -92,7 +92,7 @@ impl Shortlist {
             has_source_tokens: false,
             largest: lists.iter().copied().max().max(frequent.checked_sub(1)),
             offsets,
-            lists: lists.into(),
+            lists: Arc::new(lists),
         }
     }
 

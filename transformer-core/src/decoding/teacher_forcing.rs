@@ -58,8 +58,8 @@ pub(crate) fn log_probs_without<B: Backend>(
     log_probs(without(logits, excluded))
 }
 
-/// The prediction of next tokens: the `likeliest` if they are given and the device finds them, so that little is copied to
-/// the host; otherwise all.
+/// The prediction of next tokens: the `likeliest` if they are given and the device finds them, so that little is copied
+/// to the host; otherwise all.
 ///
 /// # Shapes
 /// - logits: `[rows, vocab_size]`

@@ -67,7 +67,12 @@ impl Package {
         if !is_archive(path) {
             return Ok(None);
         }
-        let unpacked = tempfile::tempdir().map_err(ModelError::io(std::env::temp_dir()))?;
+        // Errors name its files, so the name says which package they are from.
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        let unpacked = tempfile::Builder::new()
+            .prefix(&format!("{}-", name.unwrap_or_default()))
+            .tempdir();
+        let unpacked = unpacked.map_err(ModelError::io(std::env::temp_dir()))?;
         let problem = |problem: String| ModelError::Weights {
             path: path.to_owned(),
             problem,

@@ -67,10 +67,11 @@ pub struct ModelDirectory {
 
 impl ModelDirectory {
     /// Opens a directory of this library, an unmodified Hugging Face directory of type `marian`, `m2m_100`, `bart`,
-    /// `mbart`, `t5` (also T5 v1.1, MADLAD-400 and ByT5), `mt5` or `gpt2`, a directory of CTranslate2 or
-    /// of Marian, or a package of Argos Translate (`.argosmodel`, or unpacked). Hugging Face's weights may be in `model.safetensors` or `pytorch_model.bin`, in one file or
-    /// sharded, in single or half precision; ours also in 8 bits ([`quantize`](crate::formats::quantize)), CTranslate2's
-    /// in any of its types, Marian's also in `intgemm`'s. No code in a file is executed.
+    /// `mbart`, `t5` (also T5 v1.1, MADLAD-400 and ByT5), `mt5` or `gpt2`, a directory of CTranslate2 or of Marian, or
+    /// a package of Argos Translate (`.argosmodel`, or unpacked). Hugging Face's weights may be in `model.safetensors`
+    /// or `pytorch_model.bin`, in one file or sharded, in single or half precision; ours also in 8 bits
+    /// ([`quantize`](crate::formats::quantize)), CTranslate2's in any of its types, Marian's also in `intgemm`'s. No
+    /// code in a file is executed.
     ///
     /// # Errors
     /// When a file is missing or damaged, the configuration is invalid or not supported, or the weights do not match

@@ -65,8 +65,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens a directory, which may lack any of its files. Of a package of Argos Translate, it is the model's; an archive
-    /// is unpacked into a temporary directory, which is removed with this value.
+    /// Opens a directory, which may lack any of its files. Of a package of Argos Translate, it is the model's; an
+    /// archive is unpacked into a temporary directory, which is removed with this value.
     ///
     /// # Errors
     /// When `config.json` exists but cannot be read, or a package cannot be.

@@ -13,7 +13,8 @@ use crate::models::config::TransformerConfig;
 /// configuration.
 ///
 /// # Errors
-/// When tensors are missing, unknown, or of the wrong type or shape.
+/// When tensors are missing, unknown, or of the wrong type or shape, or the configuration, which is read from the same
+/// file, is invalid.
 pub(crate) fn with_padding(
     map: &Map,
     dict: &StateDict,
@@ -27,6 +28,10 @@ pub(crate) fn with_padding(
     }
     config.src_vocab_size += vocabularies.source.appended;
     config.tgt_vocab_size += vocabularies.target().appended;
+    config.validate().map_err(|source| ModelError::Config {
+        path: path.to_owned(),
+        source,
+    })?;
     let parameters = map.imports(dict).into_iter().map(Import::into_parameter);
     Ok(parameters
         .map(|parameter| padded(parameter, vocabularies))
@@ -57,20 +62,31 @@ fn with_tokens(parameter: StoredParameter, count: usize) -> StoredParameter {
     let tokens = if is_embedding { 0 } else { shape.len() - 1 };
     let before = shape[tokens];
     shape[tokens] += count;
-    let width: usize = shape[tokens + 1..].iter().product();
+    let len: usize = shape.iter().product();
     if parameter.is_int8() {
-        return StoredParameter::int8(path, shape.clone(), move || {
-            let (mut integers, mut scales) = parameter.rows().expect("8-bit integers")?;
+        return StoredParameter::int8(path, shape, move || {
+            let (integers, mut scales) = parameter.rows().expect("8-bit integers")?;
             scales.resize(before + count, 1.0);
-            let width = shape.iter().product::<usize>() / (before + count);
-            integers.resize((before + count) * width, 0);
-            Ok((integers, scales))
+            Ok((extended(integers, len), scales))
         });
     }
     StoredParameter::floats(path, shape, move || {
         let numbers = parameter.numbers()?;
-        let groups = numbers.chunks((before * width).max(1));
-        let zeros = vec![0.0; count * width];
-        Ok(groups.flat_map(|group| [group, &zeros].concat()).collect())
+        if is_embedding {
+            return Ok(extended(numbers, len));
+        }
+        let mut padded = Vec::with_capacity(len);
+        for of_row in numbers.chunks(before.max(1)) {
+            padded.extend_from_slice(of_row);
+            padded.resize(padded.len() + count, 0.0);
+        }
+        Ok(padded)
     })
+}
+
+/// The values, and zeros up to `len`. Reserves no more than these, because an embedding is often most of a model.
+fn extended<T: Default + Clone>(mut values: Vec<T>, len: usize) -> Vec<T> {
+    values.reserve_exact(len - values.len());
+    values.resize(len, T::default());
+    values
 }

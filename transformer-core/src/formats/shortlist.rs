@@ -24,8 +24,8 @@ const HEADER: usize = 6 * 8;
 const UNCHECKED: usize = 2 * 8;
 
 impl Shortlist {
-    /// Reads a file of Marian, such as Firefox's `lex.….bin`. The file does not say whether source tokens are candidates,
-    /// too: see [`with_source_tokens`](Self::with_source_tokens).
+    /// Reads a file of Marian, such as Firefox's `lex.….bin`. The file does not say whether source tokens are
+    /// candidates, too: see [`with_source_tokens`](Self::with_source_tokens).
     ///
     /// # Errors
     /// When the file cannot be read, or is damaged or no shortlist.

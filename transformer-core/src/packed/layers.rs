@@ -12,6 +12,9 @@ use transformer_cpu::rows::{self, Spread};
 use transformer_cpu::{PackedMatrix, sized};
 use transformer_kernels::{Activation, WeightLayout};
 
+/// Hidden features of a feed-forward network that are in memory at a time.
+const HIDDEN: usize = 1 << 19;
+
 /// `x W + b`
 pub struct PackedLinear {
     /// `[d_input, d_output]`; a tied generator shares its embedding's.
@@ -180,18 +183,28 @@ impl FeedForward {
         })
     }
 
-    /// Applies the network to every row.
+    /// Applies the network to every row, some rows at a time: the hidden features of all rows of a batch would need
+    /// most of the memory of decoding.
     ///
     /// # Shapes
     /// - x and output: `[rows, d_model]`
     pub fn forward(&self, x: &[f32], output: &mut Vec<f32>, buffers: &mut Buffers) {
+        let matrix = &self.inner.matrix;
+        let part = (HIDDEN / matrix.d_output().max(1)).max(1) * matrix.d_input();
+        let output = sized(output, x.len());
+        for (x, output) in x.chunks(part).zip(output.chunks_mut(part)) {
+            self.forward_part(x, output, buffers);
+        }
+    }
+
+    fn forward_part(&self, x: &[f32], output: &mut [f32], buffers: &mut Buffers) {
         let Buffers {
             inner, products, ..
         } = buffers;
         let Some(gate) = &self.gate else {
             let hidden = self.inner.forward(x, inner, products);
             rows::activate(hidden, self.activation);
-            self.outer.forward(hidden, output, products);
+            self.outer.forward_into(hidden, output, products);
             return;
         };
         let count = x.len() / gate.matrix.d_input() * gate.matrix.d_output();
@@ -201,6 +214,6 @@ impl FeedForward {
         rows::activate(hidden, self.activation);
         let pairs = hidden.iter_mut().zip(gated);
         pairs.for_each(|(hidden, gated)| *hidden *= *gated);
-        self.outer.forward(hidden, output, products);
+        self.outer.forward_into(hidden, output, products);
     }
 }

@@ -7,8 +7,8 @@ use crate::packed::state::Source;
 use crate::packed::workspace::Products;
 use transformer_cpu::{rows, sized};
 
-/// Sources whose candidates are in one matrix. With fewer, more weights are copied; with more, more of them are multiplied
-/// for sources that do not need them.
+/// Sources whose candidates are in one matrix. With fewer, more weights are copied; with more, more of them are
+/// multiplied for sources that do not need them.
 const GROUP: usize = 16;
 
 /// The tokens that the targets of a source are limited to.

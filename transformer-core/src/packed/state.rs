@@ -52,7 +52,8 @@ impl PackedState {
     ///
     /// # Shapes
     /// - last: one token per target
-    /// - log_probs: `[rows, tgt_vocab_size]`, or `[rows, width]` where sources are limited, overwritten with the results
+    /// - log_probs: `[rows, tgt_vocab_size]`, or `[rows, width]` where sources are limited, overwritten with the
+    ///   results
     /// - attention: `[rows, src_len]`, zeros; empty unless requested
     pub(crate) fn steps<'a>(
         &'a mut self,

@@ -34,7 +34,7 @@ pub struct Buffers {
     pub rows: Vec<u32>,
     /// The scores of a query.
     pub scores: Vec<f32>,
-    /// Hidden features of the feed-forward network: `[rows, d_ff]`.
+    /// Hidden features of the feed-forward network, of some rows at a time: `[rows, d_ff]`.
     pub inner: Vec<f32>,
     pub products: Products,
 }

@@ -17,8 +17,8 @@ use crate::text::t5::T5;
 use crate::text::tokenizer_json::TokenizerJson;
 use crate::text::vocabulary::{END, PADDING, Vocabulary};
 
-/// A tokenizer of subwords, characters, words or bytes: in Hugging Face's format, one side of Marian's, M2M100's, T5's or
-/// ByT5's.
+/// A tokenizer of subwords, characters, words or bytes: in Hugging Face's format, one side of Marian's, M2M100's, T5's
+/// or ByT5's.
 ///
 /// Text that spells a special token, such as `<eos>`, is encoded as text: only the model adds special tokens, and
 /// [`Tokenizers`](crate::Tokenizers) those with which every text begins. Dropout, truncation and padding in a Hugging

@@ -168,8 +168,8 @@ impl Tokenizers {
         self.target.is_none()
     }
 
-    /// Whether the tokens of source and target are the same: those of one tokenizer, or of two with equal vocabularies, as
-    /// in models of Marian with one SentencePiece model for both sides.
+    /// Whether the tokens of source and target are the same: those of one tokenizer, or of two with equal vocabularies,
+    /// as in models of Marian with one SentencePiece model for both sides.
     pub fn share_vocabulary(&self) -> bool {
         let (source, target) = (self.source(), self.target());
         let size = source.vocab_size();

@@ -95,8 +95,9 @@ pub struct Translation {
 ///
 /// # Models
 /// `M` is the type of the models. A [`PackedModel`], which [`load`](Self::load) returns, decodes fastest on the CPU, in
-/// single precision or in 8 bits. A [`Transformer`] decodes on any backend ([`of`](Translator::of)). Any other [`NextToken`] that reads sources works, too, and so does a
-/// reference, so that a model can translate while it is being trained.
+/// single precision or in 8 bits. A [`Transformer`] decodes on any backend ([`of`](Translator::of)). Any other
+/// [`NextToken`] that reads sources works, too, and so does a reference, so that a model can translate while it is
+/// being trained.
 #[derive(Debug, Clone)]
 pub struct Translator<M> {
     models: Ensemble<M>,
@@ -463,10 +464,10 @@ impl<M: NextToken> Translator<M> {
         })
     }
 
-    /// Aligns a translation: per token of it, the source token attended to most while it was predicted, averaged over the
-    /// layers and heads. Returns pairs of positions, from 0: of a token of the sentence, as
-    /// [`Tokenizers::encode_source`] gives them, and of a token of the translation. The position after the last token of
-    /// the sentence is `<eos>`. [`alignments`](Self::alignments) gives the tokens' places in the texts.
+    /// Aligns a translation: per token of it, the source token attended to most while it was predicted, averaged over
+    /// the layers and heads. Returns pairs of positions, from 0: of a token of the sentence, as
+    /// [`Tokenizers::encode_source`] gives them, and of a token of the translation. The position after the last token
+    /// of the sentence is `<eos>`. [`alignments`](Self::alignments) gives the tokens' places in the texts.
     ///
     /// # Errors
     /// When the sentence is empty or too long.

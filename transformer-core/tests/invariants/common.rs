@@ -47,7 +47,8 @@ pub fn tiny_without_dropout() -> TransformerConfig {
 }
 
 /// [`tiny`] with the norm after and before, positions sinusoidal and learned; with the keys that only pretrained models
-/// have; with positions as T5 has them; with ALiBi's; with relative ones; with a recurrence in the decoder; and with the layers of Llama.
+/// have; with positions as T5 has them; with ALiBi's; with relative ones; with a recurrence in the decoder; and with
+/// the layers of Llama.
 pub fn variants() -> Vec<TransformerConfig> {
     let mut variants = Vec::new();
     for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {

@@ -69,7 +69,8 @@ fn computes_the_same<B: AutodiffBackend>(name: &str) {
     for (path, _, found) in &gradients {
         let expected = io.floats(&format!("grad.{path}")).unwrap();
         let difference = largest_difference(found, &expected);
-        // The reference is in double precision. T5's scores have no divisor, so that they are large, and so are their roundings.
+        // The reference is in double precision. T5's scores have no divisor, so that they are large, and so are their
+        // roundings.
         assert!(difference <= 3e-5, "{path} is off by {difference}");
     }
     let stored = io

@@ -278,8 +278,8 @@ fn a_shortlist_leaves_only_its_candidates() {
         let packed = packed_f32(&model);
         let other_packed = packed_f32(&other);
         let vocab_size = config.tgt_vocab_size as u32;
-        // Lists of different lengths, one of them out of order. Targets that differ only in where they have padding tie:
-        // token 0 is in no list.
+        // Lists of different lengths, one of them out of order. Targets that differ only in where they have padding
+        // tie: token 0 is in no list.
         let lists = [&[][..], &[], &[1], &[4, 7], &[], &[9, 3], &[6], &[4, 8, 5]];
         let shortlist = Shortlist::new(0, &lists);
         for shortlist in [shortlist.clone(), shortlist.with_source_tokens()] {

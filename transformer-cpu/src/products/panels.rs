@@ -94,8 +94,8 @@ fn product_by(simd: V4, x: Matrix<'_>, w: Matrix<'_>) -> Vec<f32> {
         .with_max_len(1)
         .for_each(|task| simd.vectorize(task));
     #[allow(unsafe_code, reason = "tasks write into uninitialized memory")]
-    // SAFETY: the capacity is `size` at least. Each number belongs to a task, which has set it, as there is an inner row;
-    // if a task had panicked, so would `for_each` have.
+    // SAFETY: the capacity is `size` at least. Each number belongs to a task, which has set it, as there is an inner
+    // row; if a task had panicked, so would `for_each` have.
     unsafe {
         product.set_len(size);
     }

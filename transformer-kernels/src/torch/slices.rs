@@ -18,9 +18,9 @@ pub fn values(tensor: &Tensor) -> Option<&[f32]> {
     (can_read && tensor.kind() == Kind::Float).then(|| {
         let (first, count) = numbers(tensor);
         #[allow(unsafe_code, reason = "libtorch's values as a slice")]
-        // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed. It is an
-        // input, the mask or the kept state of attention, the gradient of its output, or Adam's gradient, which nothing
-        // changes in place meanwhile.
+        // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed. It is
+        // an input, the mask or the kept state of attention, the gradient of its output, or Adam's gradient, which
+        // nothing changes in place meanwhile.
         unsafe {
             std::slice::from_raw_parts(first, count)
         }

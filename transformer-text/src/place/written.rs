@@ -227,8 +227,8 @@ impl Placing<'_> {
         push_raw(written, &self.sentence.writing.written(text));
     }
 
-    /// The line breaks before each cell: those nearest to their relative positions in the sentence, with at least one cell
-    /// between two, if there are enough.
+    /// The line breaks before each cell: those nearest to their relative positions in the sentence, with at least one
+    /// cell between two, if there are enough.
     fn breaks(&self) -> BTreeMap<usize, Vec<&str>> {
         let count = |text: &str| {
             text.chars()

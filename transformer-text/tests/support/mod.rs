@@ -1,7 +1,7 @@
 //! A model whose translations are known: it reverses the order of the words, and swaps capital and small letters.
 //!
-//! "Where is <b>the station</b> now?" becomes "NOW? <b>STATION THE</b> IS wHERE": everything is different, and the right
-//! place of everything is known. Each letter attends to the letter that it comes from.
+//! "Where is <b>the station</b> now?" becomes "NOW? <b>STATION THE</b> IS wHERE": everything is different, and the
+//! right place of everything is known. Each letter attends to the letter that it comes from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

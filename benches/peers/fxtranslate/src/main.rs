@@ -1,18 +1,22 @@
-//! Translates standard input with a student and its shortlist: `fxtranslate-peer DIRECTORY SENTENCES_PER_BATCH`.
+//! Translates standard input with a student and its shortlist: `fxtranslate-peer DIRECTORY SENTENCES_PER_BATCH
+//! THREADS`.
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
 
 use fxtranslate::engine::Engine;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().expect("a directory");
-    let of_batch: usize = arguments
-        .next()
-        .and_then(|n| n.parse().ok())
-        .expect("a number");
+    let mut number = || -> usize {
+        let argument = arguments.next();
+        argument.and_then(|n| n.parse().ok()).expect("a number")
+    };
+    let (of_batch, threads) = (number(), number());
     let vocabulary = find(&directory, ".spm");
     let engine = Engine::load_mmapped(find(&directory, ".alphas.bin"), &vocabulary, &vocabulary);
     let shortlist = fs::read(find(&directory, ".s2t.bin")).expect("the shortlist is read");
@@ -30,16 +34,29 @@ fn main() {
     if of_batch > 1 {
         order.sort_by_key(|&line| lines[line].len());
     }
-    for batch in order.chunks(of_batch) {
-        let texts: Vec<&str> = batch.iter().map(|&line| lines[line]).collect();
-        let found = match texts[..] {
-            [text] => vec![engine.translate(text)],
-            _ => engine.translate_batch(&texts),
-        };
-        for (&line, translation) in batch.iter().zip(found) {
-            translations[line] = translation;
+    // The longest batch first, so that the threads end at the same time.
+    let batches = Mutex::new(order.chunks(of_batch).rev());
+    let found = Mutex::new(&mut translations);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let Some(batch) = batches.lock().expect("no panic").next() else {
+                        break;
+                    };
+                    let texts: Vec<&str> = batch.iter().map(|&line| lines[line]).collect();
+                    let of_batch = match texts[..] {
+                        [text] => vec![engine.translate(text)],
+                        _ => engine.translate_batch(&texts),
+                    };
+                    let mut found = found.lock().expect("no panic");
+                    for (&line, translation) in batch.iter().zip(of_batch) {
+                        found[line] = translation;
+                    }
+                }
+            });
         }
-    }
+    });
     for translation in translations {
         println!("{translation}");
     }

@@ -1,5 +1,5 @@
-//! Changes of a `.pt` file: of the files in the archive, whose checksums are right again afterwards, of the pickles of an
-//! old one, or of any bytes.
+//! Changes of a `.pt` file: of the files in the archive, whose checksums are right again afterwards, of the pickles of
+//! an old one, or of any bytes.
 
 use std::io::{Cursor, Read, Write};
 

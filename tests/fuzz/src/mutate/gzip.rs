@@ -9,8 +9,8 @@ use flate2::write::GzEncoder;
 use super::{bytes, text};
 use crate::random::Random;
 
-/// The most bytes of a text that is compressed: a few bytes of gzip can stand for a thousand times as many, and lines are
-/// kept in memory by those who ask for a corpus.
+/// The most bytes of a text that is compressed: a few bytes of gzip can stand for a thousand times as many, and lines
+/// are kept in memory by those who ask for a corpus.
 const MOST_TEXT: usize = 1 << 17;
 
 pub fn mutated(seed: Vec<u8>, seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {

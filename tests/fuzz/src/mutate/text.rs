@@ -3,8 +3,8 @@
 use super::bytes;
 use crate::random::Random;
 
-/// Texts at which readers go wrong: byte-order marks, NUL, other white space, marks that combine, TOML's and JSON's signs,
-/// special tokens.
+/// Texts at which readers go wrong: byte-order marks, NUL, other white space, marks that combine, TOML's and JSON's
+/// signs, special tokens.
 const STRANGE: [&str; 28] = [
     "",
     " ",

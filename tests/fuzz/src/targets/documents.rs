@@ -23,8 +23,8 @@ const SEED: usize = 250;
 /// Bytes that are read of most inputs, so that a million of them take an hour. Every 64th is read to its end.
 const MOST: usize = 4096;
 
-/// A target that reads a text as a document, reverses the words of its sentences, and writes it; the model does so for a few.
-/// The seeds are parts of the documents of transformer-text's tests.
+/// A target that reads a text as a document, reverses the words of its sentences, and writes it; the model does so for
+/// a few. The seeds are parts of the documents of transformer-text's tests.
 fn target(format: DocumentFormat) -> Target {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../transformer-text/tests/texts");
     let files = std::fs::read_dir(folder).expect("the documents of the tests");

@@ -30,7 +30,8 @@ const TOLERANCE: f64 = 2e-4;
 /// The largest difference of a sum of products whose factors were rounded to bf16, beside the sum of their magnitudes.
 const TOLERANCE_BF16: f64 = 3.0 / 256.0;
 
-/// So many multiplications make a product large, as `LARGE` of the kernels' `transformer-cpu/src/products/matrix.rs`: it is computed in other ways.
+/// So many multiplications make a product large, as `LARGE` of the kernels' `transformer-cpu/src/products/matrix.rs`:
+/// it is computed in other ways.
 const LARGE: usize = 1 << 22;
 
 fn target(check: fn(&mut Choices)) -> Target {

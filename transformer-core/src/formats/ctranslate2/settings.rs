@@ -26,6 +26,9 @@ const DECODER: &str = "TransformerDecoderSpec";
 const INNER: &str = "layer_0/ffn/linear_0/weight";
 const QUERY_KEY_VALUE: &str = "self_attention/linear_0/weight";
 
+/// The attentions of a layer, of which only decoders of sources have the last.
+const ATTENTIONS: [&str; 2] = ["self_attention", "attention"];
+
 /// T5's bias on the scores of a layer.
 const RELATIVE_BIAS: &str = "self_attention/relative_attention_bias";
 
@@ -156,7 +159,7 @@ impl Description<'_> {
             generator_bias: self.has("decoder/projection/bias"),
             generator_scale: self.is_factor(
                 "decoder/scale_outputs",
-                self.value("decoder/scale_outputs").unwrap_or(0.0),
+                self.scale_of_outputs(),
                 (d_model as f64).powf(-0.5),
             )?,
             embedding_scale: self.embedding_scale(d_model)?,
@@ -361,10 +364,10 @@ impl Description<'_> {
         }
     }
 
-    /// Whether a value is this factor, instead of 1 or absent (0).
+    /// Whether a value is this factor, instead of 1.
     fn is_factor(&self, key: &str, value: f64, factor: f64) -> Result<bool, ModelError> {
         match value {
-            0.0 | 1.0 => Ok(false),
+            1.0 => Ok(false),
             value if (value / factor - 1.0).abs() < 1e-6 => Ok(true),
             value => {
                 let problem = format!("neither 1 nor {factor}");
@@ -396,7 +399,7 @@ impl Description<'_> {
 
     /// Heads of keys and values, in every layer.
     fn n_kv_heads(&self, n_heads: usize) -> Result<usize, ModelError> {
-        let count = self.value_of_layers("num_heads_kv", n_heads as f64)?;
+        let count = self.value_of_layers(&ATTENTIONS, "num_heads_kv", n_heads as f64)?;
         match count >= 1.0 && count.fract() == 0.0 {
             true => Ok(count as usize),
             false => {
@@ -427,19 +430,25 @@ impl Description<'_> {
     fn attention_scale(&self, d_k: usize) -> Result<bool, ModelError> {
         let default = (d_k as f64).powf(-0.5);
         let key = "queries_scale";
-        self.is_factor(key, self.value_of_layers(key, default)?, default)
+        let value = self.value_of_layers(&ATTENTIONS, key, default)?;
+        self.is_factor(key, value, default)
     }
 
-    /// The value of a setting in every attention, which must be the same.
-    fn value_of_layers(&self, key: &str, default: f64) -> Result<f64, ModelError> {
+    /// The value of a setting in these attentions of every layer, which must be the same.
+    fn value_of_layers(
+        &self,
+        attentions: &[&str],
+        key: &str,
+        default: f64,
+    ) -> Result<f64, ModelError> {
         let mut values = Vec::new();
         for &stack in self.stacks() {
-            let attentions: &[&str] = match stack == Stack::Encoder || self.is_language_model() {
-                true => &["self_attention"],
-                false => &["self_attention", "attention"],
+            let of_layer = match stack == Stack::Encoder || self.is_language_model() {
+                true => &attentions[..1],
+                false => attentions,
             };
             for layer in 0..self.n_layers(stack) {
-                for attention in attentions {
+                for attention in of_layer {
                     let name = format!("{}/layer_{layer}/{attention}/{key}", stack.name());
                     let value = self.value(&name).unwrap_or(default);
                     values.push((name, value));
@@ -453,6 +462,12 @@ impl Description<'_> {
             None => Ok(*value),
             Some((name, _)) => Err(self.unlike(name, first)),
         }
+    }
+
+    /// The factor on the decoder's outputs, of which 0 stands for none.
+    fn scale_of_outputs(&self) -> f64 {
+        let scale = self.value("decoder/scale_outputs");
+        scale.filter(|scale| *scale != 0.0).unwrap_or(1.0)
     }
 
     fn layer_norm(&self) -> Result<NormKind, ModelError> {
@@ -558,23 +573,27 @@ impl Description<'_> {
         let max_len = self.size(POSITIONS[1], 0)?;
         Ok(Positions::Learned { max_len })
     }
+
     fn has_rotary(&self) -> bool {
         let is_rotary = |name: &String| name.ends_with("/rotary_dim");
         self.file.scalars.keys().any(is_rotary)
     }
 
-    /// Rotary positions of whole heads, whose pairs are half a head apart, as in Llama.
+    /// Rotary positions of whole heads, whose pairs are half a head apart, as in Llama. Attention between decoder and
+    /// encoder has none.
     fn rotary(&self, d_k: usize) -> Result<Positions, ModelError> {
-        let dim = self.value_of_layers("rotary_dim", 0.0)?;
+        let value = |key, default| self.value_of_layers(&ATTENTIONS[..1], key, default);
+        let dim = value("rotary_dim", 0.0)?;
         if dim != 0.0 && dim != d_k as f64 {
             let problem = format!("but only whole heads, of width {d_k}, are supported");
             return Err(self.refusal("rotary_dim", &dim.to_string(), &problem));
         }
-        if self.value_of_layers("rotary_interleave", 1.0)? != 0.0 {
+        if value("rotary_interleave", 1.0)? != 0.0 {
             let problem = "which is not supported";
             return Err(self.refusal("rotary_interleave", "set", problem));
         }
-        let base = self.value_of_layers("rotary_base", 10000.0)?;
-        Ok(Positions::Rotary { base })
+        Ok(Positions::Rotary {
+            base: value("rotary_base", 10000.0)?,
+        })
     }
 }

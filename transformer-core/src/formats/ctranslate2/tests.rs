@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::formats::ctranslate2::export::CTranslate2Export;
+use crate::formats::ctranslate2::names::POSITIONS;
 use crate::formats::directory::ModelDirectory;
 use crate::formats::names::CONFIG_FILE;
 use crate::models::transformer::Transformer;
@@ -354,6 +355,40 @@ fn half_precision_and_16_bit_integers_are_read() {
     }
 }
 
+/// Exact sines and cosines are used instead of a table in half precision, with which CTranslate2 computes. So would a
+/// model that has learned the table, as which it is read when one value, of a position that no text reaches, is
+/// another.
+#[test]
+fn a_table_in_half_precision_changes_logits_by_its_rounding() {
+    let (folder, model) = exported(&base(), false);
+    let path = folder.path().join(CTRANSLATE2_FILE);
+    let (all, aliases) = variables(&fs::read(&path).unwrap());
+    let rounded = |last: f32| {
+        let mut all = all.clone();
+        let tables = all.iter_mut().filter(|own| POSITIONS.contains(&&own.0[..]));
+        for table in tables {
+            let (values, _) = table.3.as_chunks::<4>();
+            let mut values: Vec<f32> = values.iter().copied().map(f32::from_le_bytes).collect();
+            *values.last_mut().unwrap() += last;
+            let halves = values
+                .iter()
+                .flat_map(|value| burn::tensor::f16::from_f32(*value).to_le_bytes());
+            table.3 = halves.collect();
+            table.1 = 4;
+        }
+        fs::write(&path, older(6, (all, aliases.clone()))).unwrap();
+        read(folder.path())
+    };
+    let [exact, learned] = [0.0, 1.0].map(rounded);
+    let positions = |model: &Transformer<NdArray>| model.config().positions;
+    assert_eq!(positions(&exact), Positions::Sinusoidal);
+    assert_eq!(positions(&learned), Positions::Learned { max_len: 2048 });
+    assert_eq!(logits(&exact), logits(&model));
+    let pairs = logits(&exact).into_iter().zip(logits(&learned));
+    let largest = pairs.fold(0.0_f32, |most, (one, other)| most.max((one - other).abs()));
+    assert!((1e-5..1e-3).contains(&largest), "{largest}");
+}
+
 #[test]
 fn a_file_that_ends_early_is_refused() {
     let (folder, _) = exported(&marian(), true);
@@ -438,7 +473,37 @@ fn what_no_layer_computes_is_refused_by_name() {
     }
 }
 
-/// A value that no comparison finds, and a matrix without values.
+/// The settings of rotary positions, in every self-attention of a file.
+fn with_rotary(mut all: Variables, base: f32) -> Variables {
+    for layer in ["encoder/layer_0", "decoder/layer_0", "decoder/layer_1"] {
+        let name = |key| format!("{layer}/self_attention/{key}");
+        let dim = 8_i32.to_le_bytes().to_vec();
+        all.push((name("rotary_dim"), 3, vec![], dim));
+        all.push((name("rotary_interleave"), 1, vec![], vec![0]));
+        let base = base.to_le_bytes().to_vec();
+        all.push((name("rotary_base"), 0, vec![], base));
+    }
+    all
+}
+
+#[test]
+fn rotary_positions_are_of_self_attention_alone() {
+    let (folder, _) = exported(&base(), false);
+    let path = folder.path().join(CTRANSLATE2_FILE);
+    let (all, aliases) = variables(&fs::read(&path).unwrap());
+    let file = older(6, (with_rotary(all.clone(), 500.0), aliases.clone()));
+    fs::write(&path, file).unwrap();
+    let directory = ModelDirectory::open(folder.path()).unwrap();
+    let positions = directory.config().positions;
+    assert_eq!(positions, Positions::Rotary { base: 500.0 });
+
+    let file = older(6, (with_rotary(all, 0.5), aliases));
+    fs::write(&path, file).unwrap();
+    let message = refusal(folder.path());
+    assert!(message.contains("model.bin: `base` is 0.5"), "{message}");
+}
+
+/// A value that no comparison finds, a factor of no scores, and a matrix without values.
 #[test]
 fn values_that_are_none_are_refused() {
     let (folder, _) = exported(&base(), false);
@@ -451,6 +516,12 @@ fn values_that_are_none_are_refused() {
             vec![],
             nan,
             "`decoder/scale_outputs`: is NaN",
+        ),
+        (
+            "encoder/layer_0/self_attention/queries_scale",
+            vec![],
+            vec![0; 4],
+            "is unlike `encoder/layer_0/self_attention/queries_scale`",
         ),
         (
             "encoder/embeddings_0/weight",

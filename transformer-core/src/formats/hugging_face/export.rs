@@ -28,8 +28,8 @@ use crate::models::transformer::Transformer;
 use crate::models::tying::WeightTying;
 
 impl TransformerConfig {
-    /// Checks that [`Transformer::save_hugging_face`] or [`LanguageModel::save_hugging_face`] can write a model with this configuration, the one in the
-    /// `config.json` of `directory`. Nothing is written.
+    /// Checks that [`Transformer::save_hugging_face`] or [`LanguageModel::save_hugging_face`] can write a model with
+    /// this configuration, the one in the `config.json` of `directory`. Nothing is written.
     ///
     /// # Errors
     /// When no Hugging Face model type supports the configuration; the error names the file and the unsupported key.
@@ -41,8 +41,8 @@ impl TransformerConfig {
 impl<B: Backend> Transformer<B> {
     /// Saves the model to a directory, which is created if missing, in the format of Hugging Face's `transformers`:
     /// `config.json`, `generation_config.json` with the special tokens, and `model.safetensors` in single precision.
-    /// Its `from_pretrained` reads it and computes the same results. The type (`marian`, `m2m_100`, `bart`, `mbart` or `t5`)
-    /// follows from the configuration.
+    /// Its `from_pretrained` reads it and computes the same results. The type (`marian`, `m2m_100`, `bart`, `mbart` or
+    /// `t5`) follows from the configuration.
     ///
     /// [`DecodeOptions::save`](crate::DecodeOptions::save) adds the decoding options. The tokenizer's files belong in
     /// the same directory.

@@ -1,5 +1,6 @@
 //! The tables of tensor names: one for Marian, M2M100, BART and mBART, one for T5's family, and one for GPT-2's. A line
-//! applies to the types with its parameters: learned positions and embedding norms to BART and mBART, final norms to M2M100 and mBART.
+//! applies to the types with its parameters: learned positions and embedding norms to BART and mBART, final norms to
+//! M2M100 and mBART.
 
 use crate::formats::pytorch::names::{
     CROSS_NORM, CROSS_PROJECTION, DECODER_BIAS, DECODER_NORM, EMBEDDING, ENCODER_BIAS,
@@ -9,8 +10,8 @@ use crate::formats::pytorch::names::{
     linear, matrix, norm, tensor,
 };
 
-/// The prefix of all names in BART's family except those of the projection to logits. Files saved by a class without this projection,
-/// such as `BartModel`, lack it.
+/// The prefix of all names in BART's family except those of the projection to logits. Files saved by a class without
+/// this projection, such as `BartModel`, lack it.
 pub(super) const PREFIX: &str = "model.";
 
 /// The same in GPT-2's family, whose class without the projection is `GPT2Model`.

@@ -6,8 +6,8 @@
 //! | `….npz`, `….bin` | `model_file` | tensors and, as `special:model.yml`, the architecture |
 //! | `….spm`, `….yml`, `….txt` | `vocabulary` | the tokens: a SentencePiece model or a list |
 //!
-//! Marian's targets begin with a vector of zeros instead of a token: the embedding of a padding token that is appended to
-//! the vocabularies ([`with_padding`]).
+//! Marian's targets begin with a vector of zeros instead of a token: the embedding of a padding token that is appended
+//! to the vocabularies ([`with_padding`]).
 
 mod model_file;
 mod names;

@@ -251,8 +251,8 @@ pub(crate) fn to_json(
 }
 
 impl TransformerConfig {
-    /// Reads the configuration of an encoder–decoder's directory from its `config.json`. In a Hugging Face directory, part
-    /// of it depends on the weights, whose names and shapes are then also checked.
+    /// Reads the configuration of an encoder–decoder's directory from its `config.json`. In a Hugging Face directory,
+    /// part of it depends on the weights, whose names and shapes are then also checked.
     ///
     /// # Errors
     /// When the file is missing, has a newer format, describes another type of model, or is not a valid configuration;

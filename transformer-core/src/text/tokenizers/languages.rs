@@ -12,9 +12,9 @@ impl Tokenizers {
     /// language unchanged.
     ///
     /// The source's language becomes one of its first tokens, or its last one; the target's is
-    /// [`target_first`](Self::target_first). Both are [saved](Self::save). Marian's models and MADLAD-400 only know target
-    /// languages: `fra` puts the token `>>fra<<`, and `fr` the token `<2fr>`, before every source that does not begin
-    /// with such a token.
+    /// [`target_first`](Self::target_first). Both are [saved](Self::save). Marian's models and MADLAD-400 only know
+    /// target languages: `fra` puts the token `>>fra<<`, and `fr` the token `<2fr>`, before every source that does not
+    /// begin with such a token.
     ///
     /// # Errors
     /// When a tokenizer has no token for a language; the error lists the languages that it has. When the model's

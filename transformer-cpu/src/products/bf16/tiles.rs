@@ -50,7 +50,8 @@ pub fn product(dot: Dot, x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
         false => task((0, spare)),
     }
     #[allow(unsafe_code, reason = "tiles are written into uninitialized memory")]
-    // SAFETY: the capacity is `size` at least. Each number belongs to a task, and `multiply` has initialized all of its.
+    // SAFETY: the capacity is `size` at least. Each number belongs to a task, and `multiply` has initialized all of
+    // its.
     unsafe {
         out.set_len(size);
     }

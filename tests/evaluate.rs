@@ -19,6 +19,25 @@ fn a_model_is_measured_by_loss_bleu_and_chrf() {
     assert!(out.contains("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no"));
 }
 
+#[test]
+fn two_parallel_files_are_measured_as_one_of_pairs() {
+    let (folder, model) = trained();
+    let data = model.join("valid.tsv");
+    let pairs = fs::read_to_string(&data).expect("the pairs of the run");
+    let [sources, targets] = ["valid.en", "valid.fr"].map(|name| folder.path().join(name));
+    let columns = pairs
+        .lines()
+        .map(|pair| pair.split_once('\t').expect("a tab"));
+    let (source, target): (Vec<_>, Vec<_>) = columns.unzip();
+    for (path, lines) in [(&sources, source), (&targets, target)] {
+        fs::write(path, lines.join("\n") + "\n").expect("a file of sentences");
+    }
+    let expected = succeeds(with_model("evaluate", &model).arg("--data").arg(&data));
+    let mut parallel = with_model("evaluate", &model);
+    parallel.arg("--parallel").args([&sources, &targets]);
+    assert_eq!(succeeds(&mut parallel), expected);
+}
+
 /// The line of the output that begins with this.
 fn line<'a>(out: &'a str, start: &str) -> &'a str {
     let line = out.lines().find(|line| line.starts_with(start));

@@ -32,6 +32,7 @@ const EXAMPLES: &str = "\
 Examples:
   transformer evaluate --model model --data model/valid.tsv
   transformer evaluate --model model --data model/valid.tsv --sentences 500 --beam 1
+  transformer evaluate --model opus-mt-en-fr --parallel newstest.en newstest.fr
 
   Error rates of grapheme-to-phoneme conversion with an ensemble:
     transformer evaluate --model first second third --data dev.tsv --metrics wer,token_error_rate";
@@ -52,8 +53,11 @@ pub struct Evaluate {
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
     /// Sentence pairs, `source<TAB>target` per line, plain or gzip; `-` is standard input
-    #[arg(long, num_args = 1.., required = true, value_name = "FILE")]
+    #[arg(long, num_args = 1.., required_unless_present = "parallel", value_name = "FILE")]
     data: Vec<PathBuf>,
+    /// Sentence pairs as two parallel text files, plain or gzip
+    #[arg(long, num_args = 2, value_names = ["SOURCE", "TARGET"])]
+    parallel: Vec<PathBuf>,
     /// Metrics of the translations, separated by commas [default: the metrics of the (first) model's training run, else
     /// bleu,chrf]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = metrics::parser())]
@@ -81,6 +85,7 @@ impl Evaluate {
         }
         if let Some(path) = self.file_of_hypotheses() {
             refuse_overwriting(&self.data, path)?;
+            refuse_overwriting(&self.parallel, path)?;
             for model in &self.model {
                 refuse_overwriting(&model_directory::files(model), path)?;
             }
@@ -97,7 +102,11 @@ impl TranslatorTask for Evaluate {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --data");
 
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
-        let files = self.data.iter().map(CorpusFile::tsv);
+        let tsv = self.data.iter().map(CorpusFile::tsv);
+        // In groups of two, because the flag can be repeated.
+        let parallel = self.parallel.chunks_exact(2);
+        let parallel = parallel.map(|files| CorpusFile::parallel(&files[0], &files[1]));
+        let files = tsv.chain(parallel);
         let files = files.fold(CorpusFiles::new(), |files, file| files.with(file, 1.0));
         let (corpus, places, unusable) = files.read_with_places()?;
         for line in unusable.left_out("pair") {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::formats::error::ModelError;
@@ -52,7 +53,7 @@ pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, Model
         false => marian::lists(files)?,
     };
     let sides = [Some(&vocabularies.source), vocabularies.target.as_ref()];
-    let lists = |names: [&'static str; 2], write: fn(&Side) -> Value| {
+    let lists = |names: [&'static str; 2], write: fn(&Side) -> Vec<u8>| {
         let named = names
             .into_iter()
             .zip(sides)
@@ -60,7 +61,7 @@ pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, Model
         let file = |(name, side): (_, &Side)| TokenizerFile {
             name,
             path: files.path(&side.file),
-            bytes: write(side).to_string().into_bytes(),
+            bytes: write(side),
         };
         named.map(file).collect::<Vec<_>>()
     };
@@ -110,13 +111,21 @@ fn with_separation(files: &Files, separate: bool) -> Result<Vec<u8>, ModelError>
     Ok(format!("{:#}\n", Value::Object(settings)).into_bytes())
 }
 
-fn ids(side: &Side) -> Value {
-    let ids = side.tokens.iter().enumerate();
-    Value::Object(ids.map(|(id, token)| (token.clone(), id.into())).collect())
+/// Tokens with their ids, in the order of the ids.
+struct Ids<'a>(&'a [String]);
+
+impl Serialize for Ids<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().zip(0_u32..))
+    }
+}
+
+fn ids(side: &Side) -> Vec<u8> {
+    serde_json::to_vec(&Ids(&side.tokens)).expect("texts and numbers")
 }
 
 /// A tokenizer of words in Hugging Face's format.
-fn words(side: &Side) -> Value {
+fn words(side: &Side) -> Vec<u8> {
     let special = [PADDING, UNKNOWN, END, "<s>"].into_iter();
     let special = special.filter_map(|content| {
         let id = side.id(content)?;
@@ -125,10 +134,11 @@ fn words(side: &Side) -> Value {
             "single_word": false, "lstrip": false, "rstrip": false,
         }))
     });
-    json!({
+    let tokenizer = json!({
         "version": "1.0",
         "added_tokens": special.collect::<Vec<_>>(),
         "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "model": {"type": "WordLevel", "vocab": ids(side), "unk_token": UNKNOWN},
-    })
+        "model": {"type": "WordLevel", "vocab": Ids(&side.tokens), "unk_token": UNKNOWN},
+    });
+    tokenizer.to_string().into_bytes()
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use transformer_core::Tokenizers;
 use transformer_core::text::TextError;
+use transformer_train::data::trimmed;
 
 use super::languages::{Languages, check_target};
 use super::lines::{Lines, for_output};
@@ -56,7 +57,7 @@ impl Tokenize {
         let mut lines = Lines::open(self.input.as_deref())?;
         lines.answer(|lines, texts, output| {
             for (index, text) in texts.into_iter().enumerate() {
-                let tokens = match self.tokens(&tokenizers, &text.unwrap_or_default()) {
+                let tokens = match self.tokens(&tokenizers, trimmed(&text.unwrap_or_default())) {
                     Err(TextError::Tokenizer(problem)) => {
                         lines.report(index, &format!("the line cannot be tokenized: {problem}"));
                         Vec::new()

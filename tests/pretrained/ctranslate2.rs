@@ -69,6 +69,38 @@ fn every_command_reads_the_directory() {
     assert!(error.contains("CTranslate2"), "{error}");
 }
 
+/// ByT5's tokenizer has no file. In the list of tokens, a byte has the name that Hugging Face's class gives it.
+#[test]
+fn a_model_of_bytes_is_converted() {
+    let (folder, model) = (folder(), directory("byt5"));
+    let out = folder.path().join("ct2");
+    let mut command = with_model("export", &model);
+    command.args(["--format", "ctranslate2"]);
+    succeeds(command.arg("--out").arg(&out));
+    let list = read_json(&out.join("shared_vocabulary.json"));
+    assert_eq!(list[3 + usize::from(b'W')], "W");
+    assert_eq!(list[3 + 0xE9], "é");
+    let flags = [&GREEDY[..], &["--max-length", "20"]].concat();
+    let text = "Où est-il ?\n";
+    assert_eq!(
+        translated(&out, &flags, text),
+        translated(&model, &flags, text)
+    );
+}
+
+/// A model of T5's family needs no rates of dropout to be written for Hugging Face.
+#[test]
+fn a_model_of_t5_s_kind_is_written_for_hugging_face() {
+    let (folder, model) = (folder(), directory("ct2-t5-gated-int8"));
+    let out = folder.path().join("hf");
+    succeeds(with_model("export", &model).arg("--out").arg(&out));
+    assert_eq!(read_json(&out.join("config.json"))["model_type"], "t5");
+    assert_eq!(
+        translated(&out, &GREEDY, "Where is he?\n"),
+        translated(&model, &GREEDY, "Where is he?\n")
+    );
+}
+
 /// In other formats the model translates alike: in Hugging Face's, in ours of 8 bits, and in CTranslate2's again.
 #[test]
 fn the_model_is_converted() {

@@ -97,7 +97,12 @@ const MOST_EXPANSION: u64 = 30;
 
 /// Unpacks the files that are read. They are in a folder of any name.
 fn unpack(archive: &Path, into: &Path) -> Result<(), ZipError> {
-    let archive = File::open(archive)?;
+    let mut archive = File::open(archive)?;
+    // The end of the archive's directory is looked for in the whole file.
+    let mut begins = [0; 2];
+    if archive.read_exact(&mut begins).is_err() || begins != *b"PK" {
+        return Err(ZipError::InvalidArchive("not a zip archive".into()));
+    }
     let mut left = archive.metadata()?.len().saturating_mul(MOST_EXPANSION);
     let mut archive = ZipArchive::new(archive)?;
     fs::create_dir(into.join(MODEL))?;

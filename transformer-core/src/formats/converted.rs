@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::formats::error::ModelError;
-use crate::formats::files::is_there;
+use crate::formats::files::{self, is_there};
 use crate::formats::format::Files;
 use crate::formats::names::{
     SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
     TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
-    VOCABULARY_FILE,
+    VOCABULARY_FILE, has_bytes,
 };
 use crate::formats::vocabularies::{END, ENGLISH, PADDING, Side, UNKNOWN, Vocabularies};
 use crate::formats::{ctranslate2, marian};
@@ -27,6 +27,7 @@ pub(crate) struct Lists {
 pub(crate) fn is_in(directory: &Path) -> bool {
     !is_there(&directory.join(TOKENIZER_FILE))
         && (ctranslate2::is_in(directory) || marian::is_in(directory))
+        && !has_bytes(directory)
 }
 
 /// A file, by the name that it has in directories of this library.
@@ -44,13 +45,13 @@ pub(crate) struct TokenizerFile {
 ///
 /// # Errors
 /// When a file is missing or damaged.
-pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, ModelError> {
+pub(crate) fn tokenizer_files(source: &Files) -> Result<Vec<TokenizerFile>, ModelError> {
     let Lists {
         vocabularies,
         pieces,
-    } = match ctranslate2::is_in(files.directory()) {
-        true => ctranslate2::lists(files)?,
-        false => marian::lists(files)?,
+    } = match ctranslate2::is_in(source.directory()) {
+        true => ctranslate2::lists(source)?,
+        false => marian::lists(source)?,
     };
     let sides = [Some(&vocabularies.source), vocabularies.target.as_ref()];
     let lists = |names: [&'static str; 2], write: fn(&Side) -> Vec<u8>| {
@@ -60,7 +61,7 @@ pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, Model
             .filter_map(|(name, side)| Some((name, side?)));
         let file = |(name, side): (_, &Side)| TokenizerFile {
             name,
-            path: files.path(&side.file),
+            path: source.path(&side.file),
             bytes: write(side),
         };
         named.map(file).collect::<Vec<_>>()
@@ -77,14 +78,14 @@ pub(crate) fn tokenizer_files(files: &Files) -> Result<Vec<TokenizerFile>, Model
         false => &[SOURCE_PIECES_FILE, TARGET_PIECES_FILE],
     };
     for (&name, own) in names.iter().zip(pieces) {
-        let path = files.path(&own);
-        let bytes = crate::formats::files::read(&path).map_err(ModelError::io(&path))?;
+        let path = source.path(&own);
+        let bytes = files::read(&path).map_err(ModelError::io(&path))?;
         found.push(TokenizerFile { name, path, bytes });
     }
     found.push(TokenizerFile {
         name: TOKENIZER_SETTINGS_FILE,
-        path: files.path(TOKENIZER_SETTINGS_FILE),
-        bytes: with_separation(files, vocabularies.target.is_some())?,
+        path: source.path(TOKENIZER_SETTINGS_FILE),
+        bytes: with_separation(source, vocabularies.target.is_some())?,
     });
     Ok(found)
 }

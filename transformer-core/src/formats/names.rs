@@ -82,7 +82,7 @@ pub(crate) fn has_tokenizers(directory: &Path) -> bool {
 }
 
 /// Whether the tokenizer of a directory is ByT5's, which has no files besides settings.
-fn has_bytes(directory: &Path) -> bool {
+pub(crate) fn has_bytes(directory: &Path) -> bool {
     let settings = read_json(&directory.join(TOKENIZER_SETTINGS_FILE)).ok();
     let class = settings.and_then(|text| class_of_tokenizer(&text));
     class.as_deref() == Some(BYTES_CLASS)

@@ -46,7 +46,7 @@ pub fn quantize(directory: &ModelDirectory, out: impl AsRef<Path>) -> Result<(),
     let out = out.as_ref();
     if directory.is_int8() {
         return Err(ModelError::Weights {
-            path: directory.files().path(CONFIG_FILE),
+            path: directory.path().to_owned(),
             problem: "the model is already in 8 bits".to_owned(),
         });
     }

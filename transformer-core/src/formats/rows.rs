@@ -22,7 +22,9 @@ pub(crate) fn with_padding(
     vocabularies: &Vocabularies,
     config: &mut TransformerConfig,
 ) -> Result<Vec<StoredParameter>, ModelError> {
-    let problems = map.problems(dict);
+    let mut problems = map.problems(dict);
+    // Tied matrices are one tensor.
+    problems.dedup();
     if !problems.is_empty() {
         return Err(ModelError::tensors(path, problems));
     }

@@ -53,7 +53,8 @@ impl NormConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_sizes(&[("d_model", self.d_model)])?;
         let value = self.epsilon;
-        match value > 0.0 && value.is_finite() {
+        // It is added to values in single precision.
+        match value > 0.0 && (value as f32).is_finite() {
             true => Ok(()),
             false => Err(ConfigError::Epsilon { value }),
         }

@@ -449,6 +449,11 @@ impl Tokenizer {
         name.unwrap_or_default()
     }
 
+    /// Whether texts are split into bytes, as by ByT5's tokenizer.
+    pub fn has_bytes(&self) -> bool {
+        self.t5().is_some_and(T5::has_bytes)
+    }
+
     /// Whether a token is one byte of a character missing from the vocabulary, such as `<0x0A>`. Its decoded text
     /// depends on the bytes that follow.
     pub(super) fn is_byte(&self, token: u32) -> bool {

@@ -29,7 +29,7 @@ use crate::formats::format::{Files, Format, Opened};
 use crate::formats::name_map::Map;
 use crate::formats::names::{
     CTRANSLATE2_FILE, PIECES_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
-    TOKENIZER_FILE,
+    TOKENIZER_FILE, WEIGHTS_FILE,
 };
 use crate::formats::rows::with_padding;
 use crate::models::config::TransformerConfig;
@@ -51,7 +51,9 @@ pub(crate) struct CTranslate2;
 
 impl Format for CTranslate2 {
     fn recognizes(&self, files: &Files) -> bool {
-        is_in(files.directory())
+        // Without its model, opening the directory names the missing file.
+        let has_lists = vocabulary::are_in(files.directory()) && !files.has(WEIGHTS_FILE);
+        is_in(files.directory()) || has_lists
     }
 
     fn open(&self, files: &Files) -> Result<Opened, ModelError> {
@@ -75,6 +77,8 @@ impl Format for CTranslate2 {
             file: &file,
         };
         let mut config = description.config()?;
+        let sizes = [config.src_vocab_size, config.tgt_vocab_size];
+        vocabulary::check(files, &vocabularies, sizes)?;
         if config.is_language_model()
             && let Some(begins) = begins_with(files, keys.text("bos_token")?.unwrap_or("<s>"))?
         {
@@ -110,7 +114,8 @@ fn begins_with(files: &Files, token: &str) -> Result<Option<bool>, ModelError> {
 
 /// Whether a directory is CTranslate2's.
 pub(crate) fn is_in(directory: &Path) -> bool {
-    is_there(&directory.join(CTRANSLATE2_FILE)) && vocabulary::are_in(directory)
+    let path = directory.join(CTRANSLATE2_FILE);
+    is_there(&path) && (vocabulary::are_in(directory) || model_file::is_model(&path))
 }
 
 /// The tokens of a directory, and its SentencePiece models.

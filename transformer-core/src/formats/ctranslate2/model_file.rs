@@ -11,8 +11,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::path::Path;
 use std::rc::Rc;
 
+use crate::formats::files;
 use crate::formats::reader::Reader;
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::{ElementType, Storage, StoredTensor, contiguous_strides};
@@ -43,6 +45,12 @@ pub(super) struct Scalar {
     pub value: f64,
     /// Whether it is a factor instead of a flag or a number of things.
     pub is_float: bool,
+}
+
+/// Whether a file is a model, judging by its first bytes: Marian has files of the same name.
+pub(super) fn is_model(path: &Path) -> bool {
+    let version = files::open(path).map(|file| Reader::of(&Rc::new(file)).u32());
+    version.is_ok_and(|version| version.is_ok_and(|version| VERSIONS.contains(&version)))
 }
 
 /// Reads a file of `size` bytes.

@@ -123,6 +123,12 @@ impl Description<'_> {
         let widths = (d_k * n_heads != d_model).then_some(d_k);
         let layer_norm = self.layer_norm()?;
         let gated = self.same("layer_0/ffn/linear_0_noact/weight", |name| self.has(name))?;
+        let positions = self.positions(d_model, d_k)?;
+        // The file has no rates. T5's family has one for all.
+        let attention_dropout = match positions {
+            Positions::RelativeBias { .. } => TransformerConfig::default().dropout,
+            _ => TransformerConfig::default().attention_dropout,
+        };
         Ok(TransformerConfig {
             src_vocab_size,
             tgt_vocab_size,
@@ -150,7 +156,9 @@ impl Description<'_> {
                 None if layer_norm == NormKind::RootMeanSquare => 1e-6,
                 None => 1e-5,
             },
-            positions: self.positions(d_model, d_k)?,
+            positions,
+            attention_dropout,
+            activation_dropout: attention_dropout,
             attention_bias: self.same("layer_0/self_attention/linear_0/bias", |name| {
                 self.has(name)
             })?,
@@ -212,7 +220,10 @@ impl Description<'_> {
                 "so the decoder's first input is not known",
             )
         })?;
-        let eos_id = self.id(target, "eos_token", END)?;
+        let end = end_token(keys)?;
+        let eos_id = target.id(END).ok_or_else(|| {
+            keys.refusal("eos_token", format!("but the vocabulary has no `{end}`"))
+        })?;
         let starts_with_zeros = self.flag("decoder/start_from_zero_embedding", false);
         let bos_id = match starts_with_zeros {
             // The rows of `<pad>` are the only ones of zeros.

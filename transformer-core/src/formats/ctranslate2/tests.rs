@@ -96,6 +96,9 @@ fn configs() -> [TransformerConfig; 7] {
             feed_forward_bias: false,
             generator_scale: true,
             embedding_scale: false,
+            // T5's family has one rate for all.
+            attention_dropout: 0.1,
+            activation_dropout: 0.1,
             bos_id: 0,
             ..base()
         },
@@ -540,6 +543,23 @@ fn values_that_are_none_are_refused() {
 }
 
 #[test]
+fn a_list_has_a_token_per_row() {
+    let (folder, _) = exported(&marian(), false);
+    let path = folder.path().join("shared_vocabulary.json");
+    let all: Vec<String> = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for found in [&all[1..], &[&all[..], &["more".to_owned()]].concat()] {
+        fs::write(&path, json!(found).to_string()).unwrap();
+        let message = refusal(folder.path());
+        let expected = format!(
+            "shared_vocabulary.json: {} tokens for a model of {}",
+            found.len(),
+            all.len()
+        );
+        assert!(message.contains(&expected), "{message}");
+    }
+}
+
+#[test]
 fn a_vocabulary_must_have_the_tokens_of_the_configuration() {
     let (folder, _) = exported(&base(), false);
     let path = folder.path().join(CONFIG_FILE);
@@ -555,19 +575,27 @@ fn a_vocabulary_must_have_the_tokens_of_the_configuration() {
         (json!({"eos_token": 3}), "`eos_token` is 3, not a string"),
         (
             json!({"eos_token": "<x>"}),
-            "but the vocabulary has no `</s>`",
+            "but the vocabulary has no `<x>`",
         ),
     ] {
         fs::write(&path, keys.to_string()).unwrap();
         let message = refusal(folder.path());
-        // An eos token of another name leaves the list without one.
-        assert!(
-            message.contains(expected) || keys["eos_token"] == "<x>",
-            "{message}"
-        );
+        assert!(message.contains(expected), "{message}");
     }
-    fs::write(folder.path().join("shared_vocabulary.json"), "[1]").unwrap();
+    fs::remove_file(&path).unwrap();
+    let list = folder.path().join("shared_vocabulary.json");
+    fs::write(&list, "[1]").unwrap();
     assert!(refusal(folder.path()).contains("shared_vocabulary.json: "));
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    for name in [CTRANSLATE2_FILE, "shared_vocabulary.json"] {
+        let (folder, _) = exported(&base(), false);
+        fs::remove_file(folder.path().join(name)).unwrap();
+        let message = refusal(folder.path());
+        assert!(message.contains(name), "{message}");
+    }
 }
 
 /// Lists without a padding token get one, at the end of the longer list.

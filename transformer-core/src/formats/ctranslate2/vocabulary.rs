@@ -50,6 +50,28 @@ pub(super) fn read(files: &Files, unknown: &str, end: &str) -> Result<Vocabulari
     ))
 }
 
+/// Checks that each list has a token per row of its embedding. CTranslate2 reads others, too: with other tokens than
+/// the model was trained with.
+pub(super) fn check(
+    files: &Files,
+    vocabularies: &Vocabularies,
+    sizes: [usize; 2],
+) -> Result<(), ModelError> {
+    for (side, size) in [&vocabularies.source, vocabularies.target()]
+        .into_iter()
+        .zip(sizes)
+    {
+        let found = side.tokens.len() - side.appended;
+        if found != size {
+            return Err(ModelError::Weights {
+                path: files.path(&side.file),
+                problem: format!("{found} tokens for a model of {size}"),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// The files with the lists of source and target, of which the first may be for both.
 fn names_of_lists(directory: &Path) -> [Option<String>; 2] {
     let found = |name: &str| {

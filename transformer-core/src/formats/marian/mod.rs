@@ -91,6 +91,12 @@ fn open(files: &Files) -> Result<(Place, ModelFile), ModelError> {
     Ok((place, file))
 }
 
+/// An error of YAML without the lines of the file around it.
+fn first_line(error: &impl ToString) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
 /// Reads YAML whose outermost value is a mapping.
 fn yaml(path: &Path, bytes: &[u8]) -> Result<Keys, ModelError> {
     let problem = |problem: String| ModelError::Weights {
@@ -100,6 +106,7 @@ fn yaml(path: &Path, bytes: &[u8]) -> Result<Keys, ModelError> {
     // Otherwise `n`, which stands for normalization, would be false.
     let options = serde_saphyr::options! { strict_booleans: true };
     let values = serde_saphyr::from_slice_with_options(bytes, options);
-    let values = values.map_err(|error| problem(format!("not YAML settings: {error}")))?;
+    let values =
+        values.map_err(|error| problem(format!("not YAML settings: {}", first_line(&error))))?;
     Ok(Keys::new(path.to_owned(), values))
 }

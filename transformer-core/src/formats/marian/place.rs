@@ -48,15 +48,19 @@ impl Place {
         };
         let has = |name: &str| names.iter().any(|own| own == name);
         let settings = settings(directory, &names)?;
-        let models = match &settings {
-            Some(settings) => listed(settings, "models")?,
+        let named = |key| match &settings {
+            Some(settings) if settings.value(key).is_some() => listed(settings, key).map(Some),
+            _ => Ok(None),
+        };
+        let models = match named("models")? {
+            Some(models) => models,
             None => {
                 let models = names.iter().filter(|name| is_model(directory, name));
                 models.cloned().collect()
             }
         };
-        let vocabularies = match &settings {
-            Some(settings) => listed(settings, "vocabs")?,
+        let vocabularies = match named("vocabs")? {
+            Some(vocabularies) => vocabularies,
             None => unlisted_vocabularies(&names),
         };
         let [model] = models.try_into().map_err(|found: Vec<String>| {
@@ -115,6 +119,10 @@ impl Place {
             alpha => LengthPenalty::Power(alpha),
         };
         options.shortlist = self.shortlist(directory, keys)?.map(Arc::new);
+        options.validate().map_err(|source| ModelError::Options {
+            path: keys.path().to_owned(),
+            source,
+        })?;
         let penalty = keys.number("word-penalty")?;
         match penalty.is_none_or(|penalty| penalty == 0.0) {
             true => Ok(options),
@@ -170,7 +178,7 @@ fn is_model(directory: &Path, name: &str) -> bool {
     is_named && !is_other && begins().unwrap_or(false)
 }
 
-/// The settings for decoding: `decoder.yml`, or else the shortest other name.
+/// The settings for decoding: `decoder.yml`, or else the file with `models:` and `vocabs:` that has the shortest name.
 fn settings(directory: &Path, names: &[String]) -> Result<Option<Keys>, ModelError> {
     let mut candidates: Vec<&String> = names.iter().filter(|name| name.ends_with(".yml")).collect();
     candidates.sort_by_key(|name| (*name != "decoder.yml", name.len()));
@@ -182,7 +190,7 @@ fn settings(directory: &Path, names: &[String]) -> Result<Option<Keys>, ModelErr
             let begins = |line: &[u8]| line.starts_with(key.as_bytes());
             bytes.split(|&byte| byte == b'\n').any(begins)
         });
-        if is_settings {
+        if is_settings || name == "decoder.yml" {
             return yaml(&path, &bytes).map(Some);
         }
     }

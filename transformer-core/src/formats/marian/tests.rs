@@ -386,8 +386,25 @@ fn files_are_found_by_settings_or_because_there_are_no_others() {
         refusal(folder.path()).contains("not YAML settings")
             || refusal(folder.path()).contains("`models` is 3")
     );
-    fs::remove_file(path("decoder.yml")).unwrap();
     fs::remove_file(path("best.bin")).unwrap();
+    // Without names of files, its options count; it is never ignored.
+    fs::write(path("decoder.yml"), "beam-size: 2\n").unwrap();
+    let read = ModelDirectory::open(folder.path()).unwrap();
+    let options = read.options().unwrap().unwrap();
+    assert_eq!(
+        options.strategy,
+        crate::decoding::Strategy::Beam { size: 2 }
+    );
+    fs::write(path("decoder.yml"), "beam-size: 0\n").unwrap();
+    assert!(refusal(folder.path()).contains("decoder.yml: "));
+    fs::write(path("decoder.yml"), "beam-size: [1\n").unwrap();
+    let message = refusal(folder.path());
+    assert!(
+        message.contains("decoder.yml: not YAML settings: "),
+        "{message}"
+    );
+    assert!(!message.contains("-->"), "{message}");
+    fs::remove_file(path("decoder.yml")).unwrap();
     fs::remove_file(path("vocab.yml")).unwrap();
     assert!(refusal(folder.path()).contains("0 vocabularies"));
     fs::write(path("vocab.yml"), "a: 0\n").unwrap();

@@ -6,6 +6,7 @@ use crate::formats::converted::Lists;
 use crate::formats::error::ModelError;
 use crate::formats::files;
 use crate::formats::format::Files;
+use crate::formats::marian::first_line;
 use crate::formats::marian::model_file::ModelFile;
 use crate::formats::marian::place::Place;
 use crate::formats::protobuf::{Fields, Value};
@@ -109,7 +110,7 @@ fn ids(bytes: &[u8]) -> Result<Vec<String>, String> {
     let options = serde_saphyr::options! { budget: budget };
     let ids: Result<BTreeMap<String, usize>, _> =
         serde_saphyr::from_slice_with_options(bytes, options);
-    let ids = ids.map_err(|error| format!("not a vocabulary: {error}"))?;
+    let ids = ids.map_err(|error| format!("not a vocabulary: {}", first_line(&error)))?;
     let most = ids.values().max().map_or(0, |&most| most.saturating_add(1));
     if most > MOST_TOKENS {
         return Err(format!("the id {}", most - 1));

@@ -87,9 +87,14 @@ fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
         "--max-new-tokens",
         "--precision",
     ];
+    // The others of these flags are about sources.
+    let mut of_prompts = DECODING.to_vec();
+    let of_sources = ["--coverage-penalty", "--max-source-length", "--shortlist"];
+    of_prompts.retain(|flag| !of_sources.contains(flag));
     let evaluate = [
         "--model",
         "--data",
+        "--parallel",
         "--metrics",
         "--sentences",
         "--hypotheses",
@@ -128,7 +133,7 @@ fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
         ),
         (
             "generate",
-            [&generate[..], &LANGUAGES, &DECODING, &EVERYWHERE].concat(),
+            [&generate[..], &LANGUAGES, &of_prompts, &EVERYWHERE].concat(),
         ),
         (
             "evaluate",

@@ -22,9 +22,10 @@ pub struct Decoding {
     /// Hugging Face's length_penalty; `average` is `length^1` [default: 0.6]
     #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: Option<LengthPenalty>,
-    /// true stops the search once as many hypotheses are finished as the beam is wide (as in CTranslate2); false
-    /// continues while an unfinished hypothesis, scored at its current length, is better than the worst finished one
-    /// that would be kept (as in Hugging Face). Without a length or coverage penalty, both are the same [default: true]
+    /// With a length or coverage penalty: true stops the search once N hypotheses are finished, where N is the beam size
+    /// (as in CTranslate2); false also requires that no unfinished hypothesis, scored at its current length, is better
+    /// than the worst of the N best finished ones (as in Hugging Face). Without these penalties, the value does not
+    /// matter: the search stops when no unfinished hypothesis can still be among the results [default: true]
     #[arg(long, value_name = "BOOL")]
     early_stopping: Option<bool>,
     /// Weight of the coverage penalty on source tokens that receive little attention [default: 0]

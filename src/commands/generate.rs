@@ -35,6 +35,14 @@ Examples:
     mut_arg("shortlist", |argument| argument.hide(true)),
     mut_arg("min_length", |argument| argument.help("Minimum length of a text in tokens, with its prompt [default: 0]")),
     mut_arg("max_length", |argument| argument.help("Maximum length of a text in tokens, with its prompt")),
+    mut_arg("sample", |argument| argument.help(
+        "Sample each token from its distribution instead of searching. Samples depend only on --seed and the prompt, so \
+         equal prompts have equal samples"
+    )),
+    mut_arg("repetition_penalty", |argument| argument.help(
+        "Repetition penalty, a factor on the log-probability of tokens that the text already contains, with its prompt; 1 \
+         is off [default: 1]"
+    )),
     mut_arg("batch_tokens", |argument| argument.help("Batch size in tokens of prompts, including padding")),
 )]
 pub struct Generate {

@@ -28,8 +28,8 @@ Examples:
 /// Describe a model directory or a training run.
 ///
 /// Prints the model, its tokenizer, the files, and the training run that made them. Of the configuration keys, it lists
-/// those that differ from the paper's base model (for a language model, from the decoder of that model), with the base
-/// model's values in parentheses. It shows the decoding options in generation_config.json as the equivalent flags.
+/// those that differ from the paper's base model (a language model is compared with the base model's decoder), with the
+/// base model's values in parentheses. It shows the decoding options in generation_config.json as the equivalent flags.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {

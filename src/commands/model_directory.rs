@@ -1,6 +1,7 @@
 //! The directories passed as models.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use transformer_core::formats::{
@@ -127,6 +128,11 @@ fn missing(directory: &Path) -> String {
 pub fn no_model(path: &Path, text_flag: Option<&str>) -> String {
     let shown = path.display();
     if path.is_dir() {
+        if let Err(error) = fs::metadata(path.join(CONFIG_FILE))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return format!("{shown}: {error}");
+        }
         let has_begun = holds_run(path) && matches!(RunRecord::load(path), Ok(None));
         let run = match has_begun {
             true => "; the training run there has not written its first checkpoint yet",

@@ -20,7 +20,7 @@ Examples:
   transformer score --model model --input model/valid.tsv
   printf 'Where is he?\\tOù est-il ?\\n' | transformer score --model model";
 
-/// Compute the log-probability of given translations, or of texts by a language model.
+/// Compute the log-probability of given translations or, with a language model, of texts.
 ///
 /// Each input line is `source<TAB>target`; further columns are ignored. Each output line has three tab-separated
 /// fields: the log-probability of the target given the source (natural logarithm, summed over the tokens), the number

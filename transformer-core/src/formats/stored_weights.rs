@@ -77,8 +77,8 @@ impl StoredWeights {
         };
         if let Some(name) = other {
             let problem = format!(
-                "the tensors of {name}'s format are not read by name; write the model in another format with \
-                 `transformer export` or `transformer quantize`"
+                "the tensors of {name}'s format are not read by name; only those of this library's and of Hugging \
+                 Face's directories are"
             );
             return Err(ModelError::Weights {
                 path: directory.to_owned(),

@@ -12,8 +12,8 @@ use transformer_cpu::rows::{self, Spread};
 use transformer_cpu::{PackedMatrix, sized};
 use transformer_kernels::{Activation, WeightLayout};
 
-/// Hidden features of a feed-forward network that are in memory at a time.
-const HIDDEN: usize = 1 << 19;
+/// Hidden features of a feed-forward network that are in memory at a time. In tests there are several parts.
+const HIDDEN: usize = if cfg!(test) { 100 } else { 1 << 19 };
 
 /// `x W + b`
 pub struct PackedLinear {

@@ -557,6 +557,12 @@ fn a_list_has_a_token_per_row() {
         );
         assert!(message.contains(&expected), "{message}");
     }
+    // OpenNMT's lists lack the unknown token, which has the last row.
+    let mut known = all[..all.len() - 1].to_vec();
+    "w3".clone_into(&mut known[3]);
+    fs::write(&path, json!(known).to_string()).unwrap();
+    let directory = ModelDirectory::open(folder.path()).unwrap();
+    assert_eq!(directory.config().src_vocab_size, all.len() + 1);
 }
 
 #[test]

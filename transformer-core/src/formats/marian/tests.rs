@@ -330,7 +330,7 @@ fn what_no_layer_computes_is_refused_by_name() {
         ("dim-vocabs:\n  - 3\n  - 6\n", "6 tokens for a model of 3"),
         (
             "dim-vocabs:\n  - 99999999999\n  - 6\n",
-            "6 tokens for a model of 99999999999",
+            "more than any matrix has rows",
         ),
         ("enc-depth: 99999999999\n", "is missing"),
         ("transformer-heads: 0\n", "`transformer-heads` is 0"),

@@ -12,6 +12,8 @@ use crate::formats::marian::place::Place;
 use crate::formats::protobuf::{Fields, Value};
 use crate::formats::vocabularies::{END, Side, UNKNOWN, Vocabularies};
 
+/// A number of tokens that needs little memory.
+const FEW_TOKENS: usize = 1 << 18;
 /// Maximum number of tokens of a list.
 const MOST_TOKENS: usize = 1 << 24;
 
@@ -27,6 +29,14 @@ pub(super) fn lists(files: &Files, place: &Place, file: &ModelFile) -> Result<Li
             .keys
             .refusal("dim-vocabs", "not the sizes of two vocabularies"));
     };
+    // A number in the settings alone reserves little memory.
+    let largest = file.dict.tensors.values().flat_map(|tensor| &tensor.shape);
+    let largest = largest.copied().max().unwrap_or(0).max(FEW_TOKENS);
+    if source_size.max(target_size) > largest {
+        return Err(file
+            .keys
+            .refusal("dim-vocabs", "more than any matrix has rows"));
+    }
     let is_shared = source == target && source_size == target_size;
     let of_source = side(files, source, source_size)?;
     let of_target = match is_shared {
@@ -54,7 +64,7 @@ fn side(files: &Files, name: &str, size: usize) -> Result<Side, ModelError> {
     let bytes = files::read(&path).map_err(ModelError::io(&path))?;
     let tokens = match name.rsplit_once('.') {
         Some((_, "spm")) => pieces(&bytes),
-        Some((_, "yml" | "yaml" | "json")) => ids(&bytes),
+        Some((_, "yml" | "yaml" | "json")) => ids(&bytes, size),
         _ => lines(&bytes),
     };
     let mut tokens = tokens.map_err(problem)?;
@@ -100,8 +110,8 @@ fn pieces(bytes: &[u8]) -> Result<Vec<String>, String> {
     Ok(pieces)
 }
 
-/// The tokens of a mapping to their ids.
-fn ids(bytes: &[u8]) -> Result<Vec<String>, String> {
+/// The tokens of a mapping to their ids, for a model with `size` tokens.
+fn ids(bytes: &[u8], size: usize) -> Result<Vec<String>, String> {
     // Two scalars per token, and no limit below that of the tokens.
     let budget = serde_saphyr::budget! {
         max_nodes: 2 * MOST_TOKENS,
@@ -112,8 +122,11 @@ fn ids(bytes: &[u8]) -> Result<Vec<String>, String> {
         serde_saphyr::from_slice_with_options(bytes, options);
     let ids = ids.map_err(|error| format!("not a vocabulary: {}", first_line(&error)))?;
     let most = ids.values().max().map_or(0, |&most| most.saturating_add(1));
-    if most > MOST_TOKENS {
-        return Err(format!("the id {}", most - 1));
+    if most > size {
+        let id = most - 1;
+        return Err(format!(
+            "with the id {id}, {most} tokens for a model of {size}"
+        ));
     }
     let mut tokens: Vec<String> = (0..most).map(|id| format!("<unused_{id}>")).collect();
     for (token, id) in ids {

@@ -194,16 +194,10 @@ impl Export {
 /// The names of a vocabulary's tokens, of which the tokenizer may have fewer. Hugging Face's `ByT5Tokenizer` names a byte
 /// by the character with its number.
 fn names(tokenizer: &Tokenizer, vocab_size: usize) -> Vec<String> {
-    let byte = |name: &str| {
-        let digits = name.strip_prefix("<0x")?.strip_suffix('>')?;
-        u8::from_str_radix(digits, 16).ok().map(char::from)
-    };
-    let name = |id: u32| match tokenizer.name(id) {
-        name if name.is_empty() => format!("<unused_{id}>"),
-        name => match byte(&name).filter(|_| tokenizer.has_bytes()) {
-            Some(character) => character.to_string(),
-            None => name,
-        },
+    let name = |id: u32| match (tokenizer.byte(id), tokenizer.name(id)) {
+        (Some(byte), _) => char::from(byte).to_string(),
+        (None, name) if name.is_empty() => format!("<unused_{id}>"),
+        (None, name) => name,
     };
     (0..vocab_size as u32).map(name).collect()
 }

@@ -29,7 +29,7 @@ use std::{fs, io};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use transformer_core::decoding::{DecodeOptionsError, RequestProblem};
 use transformer_core::formats::replace_file_with;
-use transformer_train::data::is_standard_stream;
+use transformer_train::data::{CorpusFile, is_standard_stream};
 use transformer_train::progress::printable;
 use transformer_train::validation::Validation;
 
@@ -200,6 +200,14 @@ fn write_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
         Ok(there) if !there.is_file() && !there.is_dir() => fs::write(target, content),
         _ => replace_file_with(&target, content),
     }
+}
+
+/// The corpora of the flags `--data` and `--parallel`, in this order.
+fn corpora(data: &[PathBuf], parallel: &[PathBuf]) -> impl Iterator<Item = CorpusFile> {
+    // In groups of two, because the flag can be repeated.
+    let pairs = parallel.chunks_exact(2);
+    let pairs = pairs.map(|files| CorpusFile::parallel(&files[0], &files[1]));
+    data.iter().map(CorpusFile::tsv).chain(pairs)
 }
 
 /// Refuses to overwrite an input file.

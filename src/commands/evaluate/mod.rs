@@ -12,9 +12,7 @@ use clap::Args;
 use transformer_core::decoding::TargetScore;
 use transformer_core::text::TextError;
 use transformer_train::TrainingConfig;
-use transformer_train::data::{
-    Corpus, CorpusFile, CorpusFiles, PairPlaces, TokenizedPair, is_standard_stream,
-};
+use transformer_train::data::{Corpus, CorpusFiles, PairPlaces, TokenizedPair, is_standard_stream};
 use transformer_train::metrics::TextMetric;
 use transformer_train::objective::{LossOptions, Objective};
 use transformer_train::validation::evaluate;
@@ -23,7 +21,7 @@ use super::decoding::Decoding;
 use super::inference::{Inference, Models, PlainTranslator, TranslatorTask};
 use super::languages::UnknownLanguages;
 use super::{
-    Common, Result, check_lengths, check_output, model_directory, refuse_overwriting,
+    Common, Result, check_lengths, check_output, corpora, model_directory, refuse_overwriting,
     request_problem, write_file,
 };
 use crate::process::note;
@@ -102,11 +100,7 @@ impl TranslatorTask for Evaluate {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --data");
 
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
-        let tsv = self.data.iter().map(CorpusFile::tsv);
-        // In groups of two, because the flag can be repeated.
-        let parallel = self.parallel.chunks_exact(2);
-        let parallel = parallel.map(|files| CorpusFile::parallel(&files[0], &files[1]));
-        let files = tsv.chain(parallel);
+        let files = corpora(&self.data, &self.parallel);
         let files = files.fold(CorpusFiles::new(), |files, file| files.with(file, 1.0));
         let (corpus, places, unusable) = files.read_with_places()?;
         for line in unusable.left_out("pair") {

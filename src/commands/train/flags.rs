@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use transformer_train::data::CorpusFile;
 
+use crate::commands::corpora;
 use crate::run_file::{Corpora, Preset, RunFileError, Values};
 
 /// Flags for keys.
@@ -129,11 +129,8 @@ impl Flags {
 impl Data {
     /// The corpora of both flags, `--data` first.
     fn corpora(&self) -> Option<Corpora> {
-        let tsv = self.data.iter().cloned().map(CorpusFile::Tsv);
-        // In groups of two, because the flag can be repeated.
-        let parallel = self.parallel.chunks_exact(2);
-        let parallel = parallel.map(|files| CorpusFile::parallel(&files[0], &files[1]));
-        let corpora = Corpora(tsv.chain(parallel).map(Into::into).collect());
+        let corpora = corpora(&self.data, &self.parallel);
+        let corpora = Corpora(corpora.map(Into::into).collect());
         (!corpora.is_empty()).then_some(corpora)
     }
 }

@@ -79,6 +79,12 @@ impl T5 {
         self.pieces.is_none()
     }
 
+    /// The byte that a token stands for, where text is split into bytes.
+    pub fn byte(&self, token: u32) -> Option<u8> {
+        let name = self.vocabulary.name(token);
+        name.filter(|_| self.has_bytes()).and_then(byte_named)
+    }
+
     /// The type of the model.
     pub fn model_type(&self) -> &'static str {
         match self.has_bytes() {

@@ -449,9 +449,9 @@ impl Tokenizer {
         name.unwrap_or_default()
     }
 
-    /// Whether texts are split into bytes, as by ByT5's tokenizer.
-    pub fn has_bytes(&self) -> bool {
-        self.t5().is_some_and(T5::has_bytes)
+    /// The byte that a token of ByT5's tokenizer stands for; `None` for other tokens and tokenizers.
+    pub fn byte(&self, token: u32) -> Option<u8> {
+        self.t5()?.byte(token)
     }
 
     /// Whether a token is one byte of a character missing from the vocabulary, such as `<0x0A>`. Its decoded text

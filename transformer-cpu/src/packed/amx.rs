@@ -18,11 +18,11 @@ pub fn suits(rows: usize, inputs: usize) -> Option<Amx> {
 }
 
 /// Computes a part of the result; the inputs fill whole tiles.
-pub fn run(product: Product<'_>, amx: Amx) {
+pub fn run(product: Product<'_, u8>, amx: Amx) {
     amx.with_tiles(|tiles| compute(product, tiles));
 }
 
-fn compute(mut product: Product<'_>, tiles: &Tiles) {
+fn compute(mut product: Product<'_, u8>, tiles: &Tiles) {
     let (rows, groups) = (product.part.out.rows(), product.groups);
     let panels = product.part.out.width().div_ceil(PANEL);
     let mut sums = [[0; COLUMNS]; ROWS];
@@ -41,7 +41,7 @@ fn compute(mut product: Product<'_>, tiles: &Tiles) {
             };
             tiles.product(factor, weights, groups / TILE, &mut sums);
             vectorised!(for (row, sums) in (first..).zip(&sums[..count]) {
-                product.write(row, panel, 0, sums);
+                product.write(row, panel, sums);
             });
         }
     }

@@ -7,13 +7,15 @@ use std::arch::x86_64::*;
 use super::quantize::INPUTS;
 use crate::simd::arch;
 
-/// Instructions that multiply unsigned by signed bytes, `INPUTS` at a time, and accumulate in vectors of 32-bit
-/// sums, one per column. A value is proof that the processor has them.
+/// Instructions that multiply rows by signed bytes, `INPUTS` at a time, and accumulate in vectors of 32-bit sums. A
+/// value is proof that the processor has them.
 pub trait Dot: Copy {
     /// Rows of the largest tile, as in [`super::tiles::Tiles::ROWS`].
     const ROWS: usize;
     /// Columns per vector.
     const COLUMNS: usize;
+    /// The type of a row's values, which are from 0 to 255.
+    type Value: Copy;
     /// The weights of `INPUTS` inputs, per column.
     type Weights: Copy;
     /// `INPUTS` values of a row, repeated for every column.
@@ -26,31 +28,36 @@ pub trait Dot: Copy {
     fn no_weights(self) -> Self::Weights;
     /// The weights of `COLUMNS` columns; panics for any other number.
     fn weights(self, columns: &[[i8; INPUTS]]) -> Self::Weights;
-    fn inputs(self, x: [u8; INPUTS]) -> Self::Inputs;
+    fn inputs(self, x: [Self::Value; INPUTS]) -> Self::Inputs;
     fn add(self, sums: Self::Sums, x: Self::Inputs, weights: Self::Weights) -> Self::Sums;
     /// Writes `COLUMNS` sums; panics if `to` has any other length.
     fn store(self, sums: Self::Sums, to: &mut [i32]);
     /// Runs a task, compiled for these instructions.
-    fn run<T: Task>(self, task: T);
+    fn run<T: Task<Self::Value>>(self, task: T);
 }
 
-/// Work that is compiled for each instruction set.
-pub trait Task {
+/// Work on rows of values `V` that is compiled for each instruction set.
+pub trait Task<V> {
     /// Must be inlined, as must everything that it calls.
-    fn run<D: Dot>(self, dot: D);
+    fn run<D: Dot<Value = V>>(self, dot: D);
 }
 
-/// Runs a task with the processor's best instructions, up to the level that `TRANSFORMER_SIMD` selects.
-pub fn dispatch<T: Task>(task: T) {
+/// The processor's best instructions for rows of bytes, up to the level that `TRANSFORMER_SIMD` selects. `None` if
+/// rows of 16-bit integers are faster.
+#[cfg(target_arch = "x86_64")]
+pub fn for_bytes() -> Option<Vnni> {
+    match arch() {
+        pulp::Arch::V4(_) => Vnni::new(),
+        _ => None,
+    }
+}
+
+/// Runs a task on rows of 16-bit integers with the processor's best instructions, up to the level that
+/// `TRANSFORMER_SIMD` selects.
+pub fn run_words<T: Task<i16>>(task: T) {
     #[cfg(target_arch = "x86_64")]
-    {
-        let arch = arch();
-        if let (pulp::Arch::V4(_), Some(vnni)) = (arch, Vnni::new()) {
-            return vnni.run(task);
-        }
-        if let (pulp::Arch::V3(_) | pulp::Arch::V4(_), Some(avx2)) = (arch, Avx2::new()) {
-            return avx2.run(task);
-        }
+    if let (pulp::Arch::V3(_) | pulp::Arch::V4(_), Some(avx2)) = (arch(), Avx2::new()) {
+        return avx2.run(task);
     }
     Portable.run(task);
 }
@@ -62,6 +69,7 @@ pub struct Portable;
 impl Dot for Portable {
     const ROWS: usize = 4;
     const COLUMNS: usize = 8;
+    type Value = i16;
     type Weights = [[i32; INPUTS]; 8];
     type Inputs = [i32; INPUTS];
     type Sums = [i32; 8];
@@ -87,7 +95,7 @@ impl Dot for Portable {
     }
 
     #[inline(always)]
-    fn inputs(self, x: [u8; INPUTS]) -> Self::Inputs {
+    fn inputs(self, x: [i16; INPUTS]) -> Self::Inputs {
         x.map(i32::from)
     }
 
@@ -106,7 +114,7 @@ impl Dot for Portable {
         to.copy_from_slice(&sums);
     }
 
-    fn run<T: Task>(self, task: T) {
+    fn run<T: Task<i16>>(self, task: T) {
         task.run(self);
     }
 }
@@ -133,6 +141,7 @@ impl Vnni {
 impl Dot for Vnni {
     const ROWS: usize = 12;
     const COLUMNS: usize = 16;
+    type Value = u8;
     type Weights = __m512i;
     type Inputs = __m512i;
     type Sums = __m512i;
@@ -176,9 +185,9 @@ impl Dot for Vnni {
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), sums) }
     }
 
-    fn run<T: Task>(self, task: T) {
+    fn run<T: Task<u8>>(self, task: T) {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-        fn run<T: Task>(task: T, dot: Vnni) {
+        fn run<T: Task<u8>>(task: T, dot: Vnni) {
             task.run(dot);
         }
         // SAFETY: a value of this type proves that the processor has the instructions.
@@ -186,8 +195,8 @@ impl Dot for Vnni {
     }
 }
 
-/// AVX2. Its only instruction that multiplies bytes adds pairs in 16 bits, which can overflow, so bytes are first
-/// widened to 16 bits.
+/// AVX2. Its only instruction that multiplies bytes adds pairs in 16 bits, which can overflow, so values and weights
+/// are multiplied in 16 bits.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub struct Avx2(());
@@ -202,12 +211,12 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Dot for Avx2 {
-    const ROWS: usize = 4;
-    const COLUMNS: usize = 8;
-    /// The first and third weight of each column, and the second and fourth, in 16 bits.
-    type Weights = [__m256i; 2];
-    /// The same for a row.
-    type Inputs = [__m256i; 2];
+    const ROWS: usize = 6;
+    const COLUMNS: usize = 4;
+    type Value = i16;
+    type Weights = __m256i;
+    type Inputs = __m256i;
+    /// Two sums per column: of the first two inputs, and of the others.
     type Sums = __m256i;
 
     #[inline(always)]
@@ -217,52 +226,49 @@ impl Dot for Avx2 {
     }
 
     #[inline(always)]
-    fn no_weights(self) -> [__m256i; 2] {
-        [self.zeros(); 2]
+    fn no_weights(self) -> __m256i {
+        self.zeros()
     }
 
     #[inline(always)]
-    fn weights(self, columns: &[[i8; INPUTS]]) -> [__m256i; 2] {
+    fn weights(self, columns: &[[i8; INPUTS]]) -> __m256i {
         assert_eq!(columns.len(), Self::COLUMNS);
         // SAFETY: a value of this type proves that the processor has the instructions, of which the first reads
-        // eight columns of four bytes: as many as there are. They need no alignment.
-        unsafe {
-            let all = _mm256_loadu_si256(columns.as_ptr().cast());
-            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(all));
-            [even, _mm256_srai_epi16::<8>(all)]
-        }
+        // four columns of four bytes: as many as there are. They need no alignment.
+        unsafe { _mm256_cvtepi8_epi16(_mm_loadu_si128(columns.as_ptr().cast())) }
     }
 
     #[inline(always)]
-    fn inputs(self, x: [u8; INPUTS]) -> [__m256i; 2] {
-        // SAFETY: a value of this type proves that the processor has the instructions.
-        unsafe {
-            let all = _mm256_set1_epi32(i32::from_ne_bytes(x));
-            let even = _mm256_and_si256(all, _mm256_set1_epi16(0xff));
-            [even, _mm256_srli_epi16::<8>(all)]
-        }
+    fn inputs(self, x: [i16; INPUTS]) -> __m256i {
+        let [a, b, c, d] = x.map(i16::to_ne_bytes);
+        let bytes = [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]];
+        // SAFETY: a value of this type proves that the processor has the instruction.
+        unsafe { _mm256_set1_epi64x(i64::from_ne_bytes(bytes)) }
     }
 
     #[inline(always)]
-    fn add(self, sums: __m256i, x: [__m256i; 2], weights: [__m256i; 2]) -> __m256i {
+    fn add(self, sums: __m256i, x: __m256i, weights: __m256i) -> __m256i {
         // SAFETY: a value of this type proves that the processor has the instructions.
-        unsafe {
-            let [even, odd] = [0, 1].map(|i: usize| _mm256_madd_epi16(x[i], weights[i]));
-            _mm256_add_epi32(_mm256_add_epi32(sums, even), odd)
-        }
+        unsafe { _mm256_add_epi32(sums, _mm256_madd_epi16(x, weights)) }
     }
 
     #[inline(always)]
     fn store(self, sums: __m256i, to: &mut [i32]) {
         assert_eq!(to.len(), Self::COLUMNS);
-        // SAFETY: a value of this type proves that the processor has the instruction, which writes eight sums of
-        // four bytes: as many as there is memory for. It needs no alignment.
-        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), sums) }
+        // SAFETY: a value of this type proves that the processor has the instructions, of which the last writes four
+        // sums of four bytes: as many as there is memory for. It needs no alignment.
+        unsafe {
+            let [low, high] = [
+                _mm256_castsi256_si128(sums),
+                _mm256_extracti128_si256::<1>(sums),
+            ];
+            _mm_storeu_si128(to.as_mut_ptr().cast(), _mm_hadd_epi32(low, high));
+        }
     }
 
-    fn run<T: Task>(self, task: T) {
+    fn run<T: Task<i16>>(self, task: T) {
         #[target_feature(enable = "avx2")]
-        fn run<T: Task>(task: T, dot: Avx2) {
+        fn run<T: Task<i16>>(task: T, dot: Avx2) {
             task.run(dot);
         }
         // SAFETY: a value of this type proves that the processor has the instructions.

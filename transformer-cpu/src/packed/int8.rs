@@ -15,8 +15,8 @@ pub fn fits(d_input: usize) -> bool {
 
 /// A weight in 8 bits: `[panel, d_input / INPUTS, PANEL, INPUTS]`, zero-padded after the last input and output.
 ///
-/// The rows that multiply it are stored as `q + 128`, because the processor multiplies unsigned by signed bytes.
-/// Each sum is therefore too large by 128 times the sum of the output's weights.
+/// The rows that multiply it are stored as `q + 128`, because processors multiply unsigned by signed bytes. Each sum
+/// is therefore too large by 128 times the sum of the output's weights.
 #[derive(Debug, Clone)]
 pub struct Int8Panels {
     d_input: usize,
@@ -148,13 +148,8 @@ impl Int8Panels {
         selected
     }
 
-    /// Computes a part of the result.
-    pub fn product(&self, x: QuantizedRows<'_>, part: Part<'_>) {
-        self.part(x, part).run();
-    }
-
     /// A part of the result, for any instruction set.
-    pub fn part<'a>(&'a self, x: QuantizedRows<'a>, part: Part<'a>) -> Product<'a> {
+    pub fn part<'a, V>(&'a self, x: QuantizedRows<'a, V>, part: Part<'a>) -> Product<'a, V> {
         let groups = self.d_input.div_ceil(INPUTS);
         Product {
             x,
@@ -180,9 +175,9 @@ fn transpose(values: &[f32], d_output: usize, outputs: &mut [f32], d_input: usiz
     }
 }
 
-/// A part of the result of a multiplication.
-pub struct Product<'a> {
-    pub x: QuantizedRows<'a>,
+/// A part of the result of a multiplication of rows of values `V`.
+pub struct Product<'a, V> {
+    pub x: QuantizedRows<'a, V>,
     /// Number of groups of inputs.
     pub groups: usize,
     /// Starting at the part's first panel, as are the outputs.
@@ -191,20 +186,27 @@ pub struct Product<'a> {
     pub part: Part<'a>,
 }
 
-impl Product<'_> {
-    /// Computes it with the processor's best instructions, up to the level that `TRANSFORMER_SIMD` selects.
-    pub fn run(self) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(amx) = amx::suits(self.part.out.rows(), self.groups * INPUTS) {
-            return amx::run(self, amx);
+#[cfg(target_arch = "x86_64")]
+impl Product<'_, u8> {
+    /// Computes it with AMX where that is faster, otherwise with VNNI.
+    pub fn run(self, vnni: dot::Vnni) {
+        match amx::suits(self.part.out.rows(), self.groups * INPUTS) {
+            Some(amx) => amx::run(self, amx),
+            None => vnni.run(self),
         }
-        dot::dispatch(self);
     }
 }
 
-impl Task for Product<'_> {
+impl Product<'_, i16> {
+    /// Computes it with the best instructions for 16-bit integers.
+    pub fn run(self) {
+        dot::run_words(self);
+    }
+}
+
+impl<V: Copy> Task<V> for Product<'_, V> {
     #[inline(always)]
-    fn run<D: Dot>(self, dot: D) {
+    fn run<D: Dot<Value = V>>(self, dot: D) {
         let (rows, columns) = (self.part.out.rows(), self.part.out.width());
         let mut product = DotProduct { dot, product: self };
         compute(&mut product, rows, columns.div_ceil(PANEL));
@@ -212,9 +214,9 @@ impl Task for Product<'_> {
 }
 
 /// A part of the result, for one instruction set.
-struct DotProduct<'a, D> {
+struct DotProduct<'a, D: Dot> {
     dot: D,
-    product: Product<'a>,
+    product: Product<'a, D::Value>,
 }
 
 impl<D: Dot> Tiles for DotProduct<'_, D> {
@@ -223,7 +225,7 @@ impl<D: Dot> Tiles for DotProduct<'_, D> {
     #[inline(always)]
     fn tile<const M: usize, const P: usize>(&mut self, row: usize, panel: usize) {
         let (dot, groups) = (self.dot, self.product.groups);
-        let mut x: [&[[u8; INPUTS]]; M] = [&[]; M];
+        let mut x: [&[[D::Value; INPUTS]]; M] = [&[]; M];
         for (i, x) in x.iter_mut().enumerate() {
             *x = &self.product.x.values[(row + i) * groups..][..groups];
         }
@@ -231,6 +233,7 @@ impl<D: Dot> Tiles for DotProduct<'_, D> {
         for (i, weights) in weights.iter_mut().enumerate() {
             *weights = &self.product.weights[(panel + i) * groups..][..groups];
         }
+        let mut results = [[[0; PANEL]; P]; M];
         // Two vectors at a time.
         for first in (0..PANEL).step_by(2 * D::COLUMNS) {
             let mut sums = [[[dot.zeros(); 2]; P]; M];
@@ -254,40 +257,39 @@ impl<D: Dot> Tiles for DotProduct<'_, D> {
                     }
                 }
             }
-            for (i, sums) in sums.iter().enumerate() {
-                for (j, sums) in sums.iter().enumerate() {
-                    let mut whole = [0; PANEL];
-                    let whole = &mut whole[..2 * D::COLUMNS];
-                    for (to, &sums) in whole.chunks_exact_mut(D::COLUMNS).zip(sums) {
-                        dot.store(sums, to);
-                    }
-                    self.product.write(row + i, panel + j, first, whole);
+            let all = results.as_flattened_mut().iter_mut().zip(sums.as_flattened());
+            for (results, sums) in all {
+                let results = &mut results[first..first + 2 * D::COLUMNS];
+                for (to, &sums) in results.chunks_exact_mut(D::COLUMNS).zip(sums) {
+                    dot.store(sums, to);
                 }
+            }
+        }
+        for (row, results) in (row..).zip(&results) {
+            for (panel, sums) in (panel..).zip(results) {
+                self.product.write(row, panel, sums);
             }
         }
     }
 }
 
-impl Product<'_> {
-    /// Writes the results of a row in a panel, starting at one of its columns; those beyond the last column are
-    /// dropped.
+impl<V> Product<'_, V> {
+    /// Writes the results of a row in a panel; those beyond the last column are dropped.
     #[inline(always)]
-    pub fn write(&mut self, row: usize, panel: usize, first: usize, sums: &[i32]) {
+    pub fn write(&mut self, row: usize, panel: usize, sums: &[i32; PANEL]) {
         let Product {
             x, outputs, part, ..
         } = self;
-        let excess = &outputs[panel].excess[first..first + sums.len()];
-        let scales = &outputs[panel].scales[first..first + sums.len()];
+        let Outputs { scales, excess } = &outputs[panel];
         let scale = x.scales[row];
         let results = sums.iter().zip(excess).zip(scales);
         let results = results.map(|((&sum, &excess), &s)| (sum - excess) as f32 * s * scale);
-        let column = panel * PANEL + first;
+        let column = panel * PANEL;
         let out = part.out.row(row).get_mut(column..).unwrap_or_default();
         let bias = part.bias.map(|bias| bias.get(column..).unwrap_or_default());
-        if let Some(out) = out.get_mut(..sums.len()) {
-            match bias {
+        if let Some(out) = out.first_chunk_mut::<PANEL>() {
+            match bias.and_then(|bias| bias.first_chunk::<PANEL>()) {
                 Some(bias) => {
-                    let bias = &bias[..sums.len()];
                     for ((out, y), b) in out.iter_mut().zip(results).zip(bias) {
                         *out = y + b;
                     }

@@ -213,8 +213,14 @@ impl PackedMatrix {
         match &self.panels {
             Panels::Float(panels) => on_threads(parts, |part| panels.product(x, part)),
             Panels::Int8(panels) => {
-                let x = buffer.quantize(x, [rows, self.d_input]);
-                on_threads(parts, |part| panels.product(x, part));
+                let sizes = [rows, self.d_input];
+                #[cfg(target_arch = "x86_64")]
+                if let Some(vnni) = dot::for_bytes() {
+                    let x = buffer.bytes.quantize(x, sizes);
+                    return on_threads(parts, |part| panels.part(x, part).run(vnni));
+                }
+                let x = buffer.words.quantize(x, sizes);
+                on_threads(parts, |part| panels.part(x, part).run());
             }
         }
     }

@@ -12,26 +12,38 @@ const TILE: usize = 16;
 /// Memory that is reused between multiplications.
 #[derive(Debug, Default)]
 pub struct ProductBuffer {
-    values: Vec<[u8; INPUTS]>,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) bytes: RowBuffer<u8>,
+    pub(super) words: RowBuffer<i16>,
+}
+
+/// Memory for quantized rows of values `V`.
+#[derive(Debug, Default)]
+pub struct RowBuffer<V> {
+    values: Vec<[V; INPUTS]>,
     scales: Vec<f32>,
 }
 
-/// Rows in 8 bits.
+/// Quantized rows, stored as values `V`.
 #[derive(Debug, Clone, Copy)]
-pub struct QuantizedRows<'a> {
+pub struct QuantizedRows<'a, V> {
     /// `q + 128`: `[rows, d_input / INPUTS, INPUTS]`. Values after the last input are arbitrary, as are the extra
     /// rows that fill whole tiles of 16.
-    pub values: &'a [[u8; INPUTS]],
+    pub values: &'a [[V; INPUTS]],
     /// `[rows]`
     pub scales: &'a [f32],
 }
 
-impl ProductBuffer {
+impl<V: Copy + Default + From<u8>> RowBuffer<V> {
     /// Quantizes rows `[rows, width]`.
-    pub(super) fn quantize(&mut self, x: &[f32], [rows, width]: [usize; 2]) -> QuantizedRows<'_> {
+    pub(super) fn quantize(
+        &mut self,
+        x: &[f32],
+        [rows, width]: [usize; 2],
+    ) -> QuantizedRows<'_, V> {
         let groups = width.div_ceil(INPUTS);
-        self.values
-            .resize(rows.next_multiple_of(TILE) * groups, [0; INPUTS]);
+        let len = rows.next_multiple_of(TILE) * groups;
+        self.values.resize(len, [V::default(); INPUTS]);
         self.scales.clear();
         self.scales.resize(rows, 0.0);
         if width > 0 {
@@ -40,7 +52,7 @@ impl ProductBuffer {
             let rows = x.chunks_exact(width).zip(values).zip(&mut self.scales);
             vectorised!({
                 for ((x, values), scale) in rows {
-                    *scale = quantize_row::<128>(x, values);
+                    *scale = quantize_row::<V, 128>(x, values);
                 }
             });
         }

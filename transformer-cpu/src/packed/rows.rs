@@ -23,7 +23,7 @@ pub fn quantized_rows(values: &[f32], width: usize) -> (Vec<i8>, Vec<f32>) {
     let width = width.max(1);
     let mut q = vec![0; values.len()];
     let rows = values.chunks(width).zip(q.chunks_mut(width));
-    let scales = rows.map(|(values, q)| quantize_row::<0>(values, q));
+    let scales = rows.map(|(values, q)| quantize_row::<u8, 0>(values, q));
     let scales = scales.collect();
     (q.into_iter().map(u8::cast_signed).collect(), scales)
 }
@@ -31,13 +31,13 @@ pub fn quantized_rows(values: &[f32], width: usize) -> (Vec<i8>, Vec<f32>) {
 /// Writes `q + OFFSET` of a row, and returns its scale. The offset is zero or 128; negative sums are in two's
 /// complement.
 #[inline(always)]
-pub(crate) fn quantize_row<const OFFSET: u8>(values: &[f32], q: &mut [u8]) -> f32 {
+pub(crate) fn quantize_row<V: From<u8>, const OFFSET: u8>(values: &[f32], q: &mut [V]) -> f32 {
     /// Adding it rounds to an integer, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     let scale = scale_of(values);
     let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
     for (q, &value) in q.iter_mut().zip(values) {
-        *q = (value * inverse + ROUND).to_bits() as u8 ^ OFFSET;
+        *q = V::from((value * inverse + ROUND).to_bits() as u8 ^ OFFSET);
     }
     scale
 }

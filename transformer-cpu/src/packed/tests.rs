@@ -182,31 +182,43 @@ fn numbers_in_8_bits_are_the_same_on_all_instructions() {
             let layout = WeightLayout::OutputByInput;
             let panels = Int8Panels::quantized(&weight, [d_input, d_output], layout);
             let mut buffer = ProductBuffer::default();
-            let x = buffer.quantize(&x, [rows, d_input]);
-            let check = |level: &str, run: &dyn Fn(int8::Product<'_>)| {
+            let check = |level: &str, run: &mut dyn FnMut(Part<'_>)| {
                 let mut out = vec![f32::NAN; rows * d_output];
-                run(panels.part(x, whole_product(&mut out, rows, &bias)));
+                run(whole_product(&mut out, rows, &bias));
                 assert_eq!(out, expected, "{rows} x {d_input} x {d_output}, {level}");
             };
-            check("portable", &|product| Portable.run(product));
+            let words = buffer.words.quantize(&x, [rows, d_input]);
+            check("portable", &mut |part| {
+                Portable.run(panels.part(words, part))
+            });
+            check("best for words", &mut |part| panels.part(words, part).run());
             #[cfg(target_arch = "x86_64")]
             {
+                let bytes = buffer.bytes.quantize(&x, [rows, d_input]);
                 match dot::Avx2::new() {
-                    Some(avx2) => check("AVX2", &|product| avx2.run(product)),
+                    Some(avx2) => check("AVX2", &mut |part| avx2.run(panels.part(words, part))),
                     None => println!("not run on AVX2: this processor has none"),
                 }
                 match dot::Vnni::new() {
-                    Some(vnni) => check("VNNI", &|product| vnni.run(product)),
+                    Some(vnni) => {
+                        check("VNNI", &mut |part| vnni.run(panels.part(bytes, part)));
+                        check("best for bytes", &mut |part| {
+                            panels.part(bytes, part).run(vnni)
+                        });
+                    }
                     None => println!("not run on VNNI: this processor has none"),
                 }
                 match Amx::new() {
                     // Enough rows for AMX, and inputs that fill whole tiles.
                     Some(_) if amx::suits(rows, d_input).is_none() => {}
-                    Some(amx) => check("AMX", &|product| amx::run(product, amx)),
+                    Some(amx) => check("AMX", &mut |part| amx::run(panels.part(bytes, part), amx)),
                     None => println!("not run on AMX: this processor has none"),
                 }
             }
-            check("best", &|product| product.run());
+            let packed =
+                PackedMatrix::new(&weight, [d_input, d_output], layout, PackedPrecision::Int8);
+            let found = product(&packed, &x, rows, Some(&bias), Threads::This);
+            assert_eq!(found, expected, "{rows} x {d_input} x {d_output}");
         }
     }
 }

@@ -170,11 +170,56 @@ impl PackedModel {
         tasks::run(state.readings(tasks, rows), threads, read)
     }
 
+    /// Appends a token to every row, and predicts the next ones: only the `likeliest`, if they are given.
+    fn predict(
+        &self,
+        last: &[u32],
+        state: &mut PackedState,
+        attention: AttentionWeights,
+        likeliest: Option<usize>,
+    ) -> Next {
+        let rows = last.len();
+        let limited = limit::width(&state.sources);
+        let mut tokens = match (limited, likeliest) {
+            (Some(width), _) => Some(limit::tokens(&state.sources, rows, width)),
+            (None, Some(count)) => Some(vec![0; rows * count]),
+            (None, None) => None,
+        };
+        let width = limited.or(likeliest);
+        let width = width.unwrap_or(self.config().tgt_vocab_size);
+        let mut log_probs = vec![0.0; rows * width];
+        let mut weights = match attention {
+            AttentionWeights::Discard => Vec::new(),
+            AttentionWeights::Return => vec![0.0; rows * state.src_len],
+        };
+        let threads = self.threads(rows, self.model.target_weights, state.threads);
+        let likeliest = match limited {
+            Some(_) => &mut [],
+            None => tokens.as_deref_mut().unwrap_or_default(),
+        };
+        let steps = state.steps(last, threads, &mut log_probs, likeliest, &mut weights);
+        tasks::run(steps, threads, |step, threads| {
+            self.model.step(step, threads);
+        });
+        state.len += 1;
+        let next = match tokens {
+            Some(tokens) => Next::among(tokens, log_probs),
+            None => Next::new(log_probs),
+        };
+        match attention {
+            AttentionWeights::Discard => next,
+            AttentionWeights::Return => next.with_attention(weights),
+        }
+    }
+
     /// The threads for a step that multiplies `rows` rows by `weights` weights.
     fn threads(&self, rows: usize, weights: usize, threads: Threads) -> Threads {
         tasks::threads(rows, weights, self.precision, threads)
     }
 }
+
+/// Up to this many, the likeliest tokens are found in less time than a softmax takes.
+const MOST: usize = 64;
 
 /// Omits the weights.
 impl fmt::Debug for PackedModel {
@@ -224,29 +269,18 @@ impl NextToken for PackedModel {
     }
 
     fn next(&self, last: &[u32], state: &mut PackedState, attention: AttentionWeights) -> Next {
-        let rows = last.len();
-        let limited = limit::width(&state.sources);
-        let tokens = limited.map(|width| limit::tokens(&state.sources, rows, width));
-        let width = limited.unwrap_or(self.config().tgt_vocab_size);
-        let mut log_probs = vec![0.0; rows * width];
-        let mut weights = match attention {
-            AttentionWeights::Discard => Vec::new(),
-            AttentionWeights::Return => vec![0.0; rows * state.src_len],
-        };
-        let threads = self.threads(rows, self.model.target_weights, state.threads);
-        let steps = state.steps(last, threads, &mut log_probs, &mut weights);
-        tasks::run(steps, threads, |step, threads| {
-            self.model.step(step, threads);
-        });
-        state.len += 1;
-        let next = match tokens {
-            Some(tokens) => Next::among(tokens, log_probs),
-            None => Next::new(log_probs),
-        };
-        match attention {
-            AttentionWeights::Discard => next,
-            AttentionWeights::Return => next.with_attention(weights),
-        }
+        self.predict(last, state, attention, None)
+    }
+
+    fn next_best(
+        &self,
+        last: &[u32],
+        state: &mut PackedState,
+        attention: AttentionWeights,
+        count: usize,
+    ) -> Next {
+        let count = (1..=MOST).contains(&count).then_some(count);
+        self.predict(last, state, attention, count)
     }
 
     fn limit(&self, candidates: &[Vec<u32>], state: &mut PackedState) -> bool {

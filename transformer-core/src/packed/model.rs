@@ -13,7 +13,7 @@ use crate::packed::stack::Stack;
 use crate::packed::state::{Memory, Queries, Reading, Source, TokenKind};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::{Buffers, Workspace};
-use transformer_cpu::{Threads, sized};
+use transformer_cpu::{Threads, rows, sized};
 use transformer_kernels::WeightLayout::{InputByOutput, OutputByInput};
 
 /// Rows of log-probabilities computed at a time where only one value per row is kept.
@@ -43,8 +43,11 @@ pub(crate) struct Step<'a> {
     pub tokens: &'a [u32],
     /// Its position.
     pub position: usize,
-    /// `[rows, tgt_vocab_size]`, or `[rows, width]` where sources are limited, overwritten.
+    /// `[rows, tgt_vocab_size]`, `[rows, width]` where sources are limited, or `[rows, count]` of the likeliest tokens,
+    /// overwritten.
     pub log_probs: &'a mut [f32],
+    /// The likeliest tokens of each row, `[rows, count]`, overwritten; empty unless requested.
+    pub likeliest: &'a mut [u32],
     /// Each row's attention to its source, `[rows, src_len]`, initially zero; empty unless requested.
     pub attention: &'a mut [f32],
     pub src_len: usize,
@@ -155,7 +158,15 @@ impl Model {
                 let sources = (&*step.sources, targets);
                 limit::forward(x, sources, step.log_probs, projected, products);
             }
-            None => self.generator.forward(x, step.log_probs, products),
+            None if step.likeliest.is_empty() => {
+                self.generator.forward(x, step.log_probs, products);
+            }
+            None => {
+                let width = self.config.tgt_vocab_size;
+                let logits = sized(projected, step.tokens.len() * width);
+                self.generator.logits(x, logits, products);
+                rows::likeliest(logits, width, step.likeliest, step.log_probs);
+            }
         }
     }
 

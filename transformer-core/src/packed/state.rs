@@ -52,14 +52,16 @@ impl PackedState {
     ///
     /// # Shapes
     /// - last: one token per target
-    /// - log_probs: `[rows, tgt_vocab_size]`, or `[rows, width]` where sources are limited, overwritten with the
-    ///   results
+    /// - log_probs: `[rows, tgt_vocab_size]`, `[rows, width]` where sources are limited, or `[rows, count]` of the
+    ///   likeliest tokens, overwritten with the results
+    /// - likeliest: `[rows, count]`, overwritten with the tokens; empty unless requested
     /// - attention: `[rows, src_len]`, zeros; empty unless requested
     pub(crate) fn steps<'a>(
         &'a mut self,
         last: &'a [u32],
         threads: Threads,
         log_probs: &'a mut [f32],
+        likeliest: &'a mut [u32],
         attention: &'a mut [f32],
     ) -> Vec<Step<'a>> {
         let rows = self.tips.len();
@@ -73,6 +75,7 @@ impl PackedState {
         let sources = self.sources.len().div_ceil(tasks);
         let rows = sources * (rows / self.sources.len());
         let mut attention = attention.chunks_mut((rows * src_len).max(1));
+        let mut likeliest = likeliest.chunks_mut((rows * width).max(1));
         let parts = self.sources.chunks_mut(sources).zip(&mut self.workspaces);
         let parts = parts.zip(self.tips.chunks_mut(rows).zip(last.chunks(rows)));
         let parts = parts.zip(log_probs.chunks_mut(rows * width));
@@ -83,6 +86,7 @@ impl PackedState {
                 tokens,
                 position,
                 log_probs,
+                likeliest: likeliest.next().unwrap_or_default(),
                 attention: attention.next().unwrap_or_default(),
                 src_len,
                 workspace,

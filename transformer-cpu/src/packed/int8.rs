@@ -257,7 +257,10 @@ impl<D: Dot> Tiles for DotProduct<'_, D> {
                     }
                 }
             }
-            let all = results.as_flattened_mut().iter_mut().zip(sums.as_flattened());
+            let all = results
+                .as_flattened_mut()
+                .iter_mut()
+                .zip(sums.as_flattened());
             for (results, sums) in all {
                 let results = &mut results[first..first + 2 * D::COLUMNS];
                 for (to, &sums) in results.chunks_exact_mut(D::COLUMNS).zip(sums) {

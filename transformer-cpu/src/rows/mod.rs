@@ -2,12 +2,14 @@
 //! multiplications, which are too small to distribute over threads.
 
 mod attend;
+mod likeliest;
 #[cfg(test)]
 mod tests;
 
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub use self::attend::{Slots, attend};
+pub use self::likeliest::likeliest;
 use crate::elementwise::loss::log_sum_exp;
 use crate::elementwise::norm::mean_and_squares;
 use crate::simd::{erf, exp, max, sum, vectorised};

@@ -130,6 +130,43 @@ fn excluded_numbers_stay_without_probability() {
     assert!(x[3..].iter().all(|x| x.is_nan()), "{x:?}");
 }
 
+/// Widths around that of a chunk, with ties, excluded tokens and NaN.
+#[test]
+fn the_likeliest_are_those_of_the_log_softmax() {
+    for width in [1, 63, 64, 65, 1000] {
+        let mut logits: Vec<f32> = (0..4 * width)
+            .map(|at| match at % 13 {
+                5 => f32::NEG_INFINITY,
+                _ => (at * 7919 % 257) as f32 / 16.0,
+            })
+            .collect();
+        logits[2 * width..3 * width].fill(f32::NEG_INFINITY);
+        logits[3 * width..4 * width - 1].fill(0.5);
+        logits[4 * width - 1] = f32::NAN;
+        for count in [1, 2, 9, 70] {
+            let (mut tokens, mut found) = (vec![7; 4 * count], vec![0.5; 4 * count]);
+            likeliest(&logits, width, &mut tokens, &mut found);
+            let mut all = logits.clone();
+            log_softmax(&mut all, width);
+            for row in 0..2 {
+                let all = &all[row * width..][..width];
+                let mut best: Vec<usize> = (0..width).filter(|&at| all[at].is_finite()).collect();
+                best.sort_by(|&a, &b| all[b].total_cmp(&all[a]).then(a.cmp(&b)));
+                best.truncate(count);
+                best.sort_unstable();
+                let mut expected: Vec<(u32, f32)> =
+                    best.into_iter().map(|at| (at as u32, all[at])).collect();
+                expected.resize(count, (u32::MAX, f32::NEG_INFINITY));
+                let tokens = tokens[row * count..].iter().copied();
+                let found = tokens.zip(found[row * count..].iter().copied());
+                let found: Vec<_> = found.take(count).collect();
+                assert_eq!(found, expected, "{count} of {width}, row {row}");
+            }
+            assert!(found[2 * count..].iter().all(|value| value.is_nan()));
+        }
+    }
+}
+
 #[test]
 #[should_panic(expected = "7 values do not fill rows of width 3")]
 fn numbers_that_are_not_whole_rows_are_refused() {

@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import students
@@ -12,6 +13,15 @@ import translate
 import translate_tables
 
 OF_TEXT = ("translate", "train-text", "students")
+# What limits our packed models, and CTranslate2 with its libraries, to these instructions.
+INSTRUCTIONS = {
+    "avx2": {
+        "TRANSFORMER_SIMD": "avx2",
+        "CT2_FORCE_CPU_ISA": "AVX2",
+        "DNNL_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    },
+}
 
 
 def parse_args():
@@ -21,6 +31,7 @@ def parse_args():
         help="the last three are on real text, the others on random tokens [default: all of these but train-lengths]")
     add("--rounds", type=int, help="turns of each system [default: 7 on random tokens, otherwise 5, or 3 of large models]")
     add("--threads", type=int, nargs="+", metavar="N", help="one run for each [default: 2; of translate 1 and 2]")
+    add("--instructions", choices=INSTRUCTIONS, help="of translate: the newest ones that ours and CTranslate2 may use [default: all]")
     add("--quick", action="store_true", help="fewer rounds, updates and sentences")
     add("--backends", default="ndarray,flex,tch", metavar="A,B,…", type=lambda text: text.split(","),
         help="of ours, but in translate [default: %(default)s]")
@@ -59,6 +70,7 @@ def main():
     if args.tables:
         print_saved(args.tables)
         return
+    os.environ |= INSTRUCTIONS.get(args.instructions, {})
     random_work = [work for work in args.work if work not in OF_TEXT]
     if random_work:
         for threads in args.threads or [2]:

@@ -115,9 +115,9 @@ pub trait NextToken: Sync {
     /// - output: see [`Next`]
     fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next;
 
-    /// [`next`](Self::next), where only the `count` most likely tokens of each row are needed: a model on another
-    /// device returns [`tokens`](Next::tokens), so that it need not copy all log-probabilities to the host. The default
-    /// returns all.
+    /// [`next`](Self::next), where only the `count` most likely tokens of each row are needed: a model may return
+    /// [`tokens`](Next::tokens), so that it need not copy all log-probabilities to the host, or compute them. The
+    /// default returns all.
     fn next_best(
         &self,
         last: &[u32],

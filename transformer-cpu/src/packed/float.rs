@@ -1,8 +1,9 @@
 //! Panels in single precision.
 
 use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
 
-use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
+use super::tiles::{PANEL, PARALLEL, Part, Tiles, compute, prefetch_next};
 use crate::simd::arch;
 use crate::types::WeightLayout;
 
@@ -21,26 +22,31 @@ struct PanelRow([f32; PANEL]);
 impl FloatPanels {
     /// Packs a weight `[d_input, d_output]`, given its memory layout.
     pub fn new(values: &[f32], [d_input, d_output]: [usize; 2], layout: WeightLayout) -> Self {
-        let mut rows = Vec::with_capacity(d_output.div_ceil(PANEL) * d_input);
         // Without inputs there is nothing to pack, whatever the number of outputs.
-        let outputs = if d_input == 0 { 0 } else { d_output };
-        for first in (0..outputs).step_by(PANEL) {
-            let width = PANEL.min(d_output - first);
-            let panel = rows.len();
-            rows.resize(panel + d_input, PanelRow([0.0; PANEL]));
-            let panel = &mut rows[panel..];
+        let panels = if d_input == 0 {
+            0
+        } else {
+            d_output.div_ceil(PANEL)
+        };
+        let row = |at: usize| {
+            let (first, input) = (at / d_input * PANEL, at % d_input);
+            let outputs = first..d_output.min(first + PANEL);
+            let mut row = PanelRow([0.0; PANEL]);
             match layout {
                 WeightLayout::InputByOutput => {
-                    for (row, from) in panel.iter_mut().zip(values.chunks_exact(d_output)) {
-                        row.0[..width].copy_from_slice(&from[first..first + width]);
-                    }
+                    let from = &values[input * d_output..][outputs.clone()];
+                    row.0[..outputs.len()].copy_from_slice(from);
                 }
                 WeightLayout::OutputByInput => {
-                    let values = &values[first * d_input..][..width * d_input];
-                    transpose_into(panel, values, d_input);
+                    let from = values[first * d_input + input..].iter().step_by(d_input);
+                    let columns = row.0[..outputs.len()].iter_mut();
+                    columns.zip(from).for_each(|(to, &weight)| *to = weight);
                 }
             }
-        }
+            row
+        };
+        let rows = (0..panels * d_input).into_par_iter();
+        let rows = rows.with_min_len(PARALLEL).map(row).collect();
         Self { d_input, rows }
     }
 
@@ -80,19 +86,6 @@ impl FloatPanels {
             d_input: self.d_input,
             weights: &self.rows[part.first_panel * self.d_input..],
             part,
-        }
-    }
-}
-
-/// Writes a panel from its weights `values`, `[outputs, d_input]`.
-fn transpose_into(panel: &mut [PanelRow], values: &[f32], d_input: usize) {
-    // Inputs per block, whose rows stay in the first-level cache.
-    const BLOCK: usize = 64;
-    for (block, rows) in panel.chunks_mut(BLOCK).enumerate() {
-        for (column, output) in values.chunks_exact(d_input).enumerate() {
-            for (row, &weight) in rows.iter_mut().zip(&output[block * BLOCK..]) {
-                row.0[column] = weight;
-            }
         }
     }
 }

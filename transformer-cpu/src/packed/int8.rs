@@ -1,11 +1,13 @@
 //! Panels in 8 bits.
 
+use rayon::prelude::*;
+
 #[cfg(target_arch = "x86_64")]
 use super::amx;
 use super::dot::{self, Dot, Task};
 use super::quantize::{INPUTS, QuantizedRows};
 use super::rows::quantized_rows;
-use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
+use super::tiles::{PANEL, PARALLEL, Part, Tiles, compute, prefetch_next};
 use crate::types::WeightLayout;
 
 /// Whether sums over this many inputs fit into 32 bits, with terms of at most 255 · 128.
@@ -40,72 +42,64 @@ struct Outputs {
 impl Int8Panels {
     /// Packs weights `[d_output, d_input]` with one scale per output.
     pub fn new(weights: &[i8], scales: &[f32], [d_input, d_output]: [usize; 2]) -> Self {
-        let mut panels = Self::with_capacity([d_input, d_output]);
-        for first in (0..d_output).step_by(PANEL) {
-            let end = d_output.min(first + PANEL);
-            panels.push(
-                &weights[first * d_input..end * d_input],
-                &scales[first..end],
-            );
+        let groups = d_input.div_ceil(INPUTS);
+        let group = |at: usize| {
+            let (first, input) = (at / groups * PANEL, at % groups * INPUTS);
+            let outputs = d_output.min(first + PANEL) - first;
+            let inputs = INPUTS.min(d_input - input);
+            let from = weights[first * d_input + input..].chunks(d_input);
+            let mut group = Group([[0; INPUTS]; PANEL]);
+            for (to, from) in group.0[..outputs].iter_mut().zip(from) {
+                match from.first_chunk() {
+                    Some(from) if inputs == INPUTS => *to = *from,
+                    _ => to[..inputs].copy_from_slice(&from[..inputs]),
+                }
+            }
+            group
+        };
+        let packed = (0..d_output.div_ceil(PANEL) * groups).into_par_iter();
+        let of_panels = scales.chunks(PANEL).enumerate().map(|(panel, scales)| {
+            let weights = weights[panel * PANEL * d_input..].chunks(d_input.max(1));
+            let mut outputs = Outputs {
+                scales: [0.0; PANEL],
+                excess: [0; PANEL],
+            };
+            outputs.scales[..scales.len()].copy_from_slice(scales);
+            for (excess, weights) in outputs.excess[..scales.len()].iter_mut().zip(weights) {
+                *excess = 128 * weights.iter().map(|&weight| i32::from(weight)).sum::<i32>();
+            }
+            outputs
+        });
+        Self {
+            d_input,
+            groups: packed.with_min_len(PARALLEL).map(group).collect(),
+            outputs: of_panels.collect(),
         }
-        panels
     }
 
     /// Quantizes a weight `[d_input, d_output]`, given its memory layout.
-    pub fn quantized(
-        values: &[f32],
-        [d_input, d_output]: [usize; 2],
-        layout: WeightLayout,
-    ) -> Self {
-        let mut panels = Self::with_capacity([d_input, d_output]);
-        let mut transposed = vec![];
-        for first in (0..d_output).step_by(PANEL) {
-            let end = d_output.min(first + PANEL);
-            let outputs = match layout {
-                WeightLayout::OutputByInput => &values[first * d_input..end * d_input],
+    pub fn quantized(values: &[f32], sizes: [usize; 2], layout: WeightLayout) -> Self {
+        let [d_input, d_output] = sizes;
+        // Without inputs, all scales are zero.
+        let (mut weights, mut scales) = (vec![0; values.len()], vec![0.0; d_output]);
+        let panels = weights.par_chunks_mut((PANEL * d_input).max(1));
+        let panels = panels.zip(scales.par_chunks_mut(PANEL)).enumerate();
+        panels.for_each(|(panel, (weights, scales))| {
+            let first = panel * PANEL;
+            let (own_weights, own_scales) = match layout {
+                WeightLayout::OutputByInput => {
+                    quantized_rows(&values[first * d_input..][..weights.len()], d_input)
+                }
                 WeightLayout::InputByOutput => {
-                    transposed.resize((end - first) * d_input, 0.0);
-                    let values = values.get(first..).unwrap_or_default();
-                    transpose(values, d_output, &mut transposed, d_input);
-                    &transposed
+                    let mut transposed = vec![0.0; weights.len()];
+                    transpose(&values[first..], d_output, &mut transposed, d_input);
+                    quantized_rows(&transposed, d_input)
                 }
             };
-            let (weights, mut scales) = quantized_rows(outputs, d_input);
-            // Without inputs there are no rows.
-            scales.resize(end - first, 0.0);
-            panels.push(&weights, &scales);
-        }
-        panels
-    }
-
-    fn with_capacity([d_input, d_output]: [usize; 2]) -> Self {
-        let panels = d_output.div_ceil(PANEL);
-        Self {
-            d_input,
-            groups: Vec::with_capacity(panels * d_input.div_ceil(INPUTS)),
-            outputs: Vec::with_capacity(panels),
-        }
-    }
-
-    /// Adds a panel: the weights of its outputs, `[outputs, d_input]`, and their scales.
-    fn push(&mut self, weights: &[i8], scales: &[f32]) {
-        let mut outputs = Outputs {
-            scales: [0.0; PANEL],
-            excess: [0; PANEL],
-        };
-        outputs.scales[..scales.len()].copy_from_slice(scales);
-        for first in (0..self.d_input).step_by(INPUTS) {
-            let mut group = Group([[0; INPUTS]; PANEL]);
-            let columns = weights.chunks_exact(self.d_input);
-            for (column, (to, from)) in group.0.iter_mut().zip(columns).enumerate() {
-                for (to, &weight) in to.iter_mut().zip(&from[first..]) {
-                    *to = weight;
-                    outputs.excess[column] += 128 * i32::from(weight);
-                }
-            }
-            self.groups.push(group);
-        }
-        self.outputs.push(outputs);
+            weights.copy_from_slice(&own_weights);
+            scales.copy_from_slice(&own_scales);
+        });
+        Self::new(&weights, &scales, sizes)
     }
 
     /// Reads the weights of one output.
@@ -124,7 +118,11 @@ impl Int8Panels {
     /// The panels of the given outputs.
     pub fn select(&self, outputs: &[u32]) -> Self {
         let groups = self.d_input.div_ceil(INPUTS);
-        let mut selected = Self::with_capacity([self.d_input, outputs.len()]);
+        let mut selected = Self {
+            d_input: self.d_input,
+            groups: Vec::with_capacity(outputs.len().div_ceil(PANEL) * groups),
+            outputs: Vec::with_capacity(outputs.len().div_ceil(PANEL)),
+        };
         for of_panel in outputs.chunks(PANEL) {
             let first = selected.groups.len();
             selected

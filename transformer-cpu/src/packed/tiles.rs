@@ -5,6 +5,9 @@ use crate::products::columns::Columns;
 /// Columns per panel.
 pub const PANEL: usize = 32;
 
+/// Rows of panels that are packed by one task, at least.
+pub const PARALLEL: usize = 512;
+
 /// Some columns of the result: those of some panels of the weight.
 #[derive(Debug)]
 pub struct Part<'a> {

@@ -167,6 +167,7 @@ pub fn rows(_folder: &Path) -> Target {
                     let sum: f64 = x.iter().map(|x| x.exp()).sum();
                     x.iter().map(|x| x - sum.ln()).collect()
                 });
+                likeliest(&given.values, &x, width, 1 + choices.below(9));
             }
             _ => {
                 let (gamma, beta) = (choices.numbers(width), choices.numbers(width));
@@ -198,6 +199,31 @@ pub fn rows(_folder: &Path) -> Target {
             }
         }
     })
+}
+
+/// The most likely tokens of each row, whose log-softmax is `all`: without NaN, no other token is more likely.
+fn likeliest(logits: &[f32], all: &[f32], width: usize, count: usize) {
+    let rows = logits.len() / width.max(1);
+    let (mut tokens, mut log_probs) = (vec![0; rows * count], vec![0.0; rows * count]);
+    rows::likeliest(logits, width, &mut tokens, &mut log_probs);
+    let found = tokens.chunks(count).zip(log_probs.chunks(count));
+    for ((tokens, log_probs), all) in found.zip(all.chunks(width.max(1))) {
+        if all.iter().any(|log_prob| log_prob.is_nan()) {
+            assert!(log_probs.iter().all(|log_prob| log_prob.is_nan()));
+            continue;
+        }
+        let mut expected = all.to_vec();
+        expected.sort_by(|a, b| b.total_cmp(a));
+        expected.resize(count, f32::NEG_INFINITY);
+        let mut sorted = log_probs.to_vec();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        assert_eq!(sorted, expected);
+        for (&token, &log_prob) in tokens.iter().zip(log_probs) {
+            let own = all.get(token as usize).copied();
+            assert_eq!(log_prob, own.unwrap_or(f32::NEG_INFINITY));
+        }
+        assert!(tokens.is_sorted());
+    }
 }
 
 /// Attention of one position to chosen slots.

@@ -22,7 +22,7 @@ pub struct Buffers {
     pub normed: Vec<f32>,
     /// A sub-layer's output: `[rows, d_model]`.
     pub output: Vec<f32>,
-    /// Queries, or queries, keys and values side by side, or keys and values of a memory.
+    /// Queries, or queries, keys and values side by side, or keys and values of a memory, or logits.
     pub projected: Vec<f32>,
     /// The heads' weighted sums, side by side: `[rows, n_heads · d_v]`.
     pub sums: Vec<f32>,

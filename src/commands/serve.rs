@@ -315,6 +315,11 @@ impl BackendTask for Server {
             .body
             .max(flags.char_limit.saturating_mul(6) + (1 << 16));
         limits.queue.waiting_tokens = flags.queue_tokens;
+        limits.queue.batches = match self.packing {
+            Some(_) => rayon::current_num_threads(),
+            // The backend computes each batch with all of its threads, or on a device.
+            None => 1,
+        };
         let mut service = Service::start(pairs, limits);
         if let Some(keys) = self.keys {
             service = service.with_keys(keys);

@@ -8,12 +8,14 @@ use pulp::Arch;
 const VARIABLE: &str = "TRANSFORMER_SIMD";
 
 /// The permitted instructions: each level includes those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub enum Level {
     /// Instructions that every processor of the architecture has.
     Portable,
     /// On x86: AVX2 and FMA.
     Avx2,
+    /// On x86: AVX-VNNI, which multiplies bytes in AVX2's vectors.
+    AvxVnni,
     /// On x86: AVX-512, with its extensions.
     Avx512,
     /// All instructions that the kernels use; on x86, AMX in addition.
@@ -25,6 +27,7 @@ impl Level {
         match name {
             "portable" => Some(Self::Portable),
             "avx2" => Some(Self::Avx2),
+            "avxvnni" => Some(Self::AvxVnni),
             "avx512" => Some(Self::Avx512),
             "amx" => Some(Self::Amx),
             _ => None,
@@ -36,14 +39,14 @@ impl Level {
         match self {
             Self::Portable => Arch::Scalar,
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-            Self::Avx2 => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
+            Self::Avx2 | Self::AvxVnni => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
             _ => Arch::new(),
         }
     }
 }
 
-/// Checks the environment variable `TRANSFORMER_SIMD`, which can be `portable`, `avx2`, `avx512` or `amx`: our
-/// kernels then use instructions up to that level, as far as the processor has them. Multiplications by the crate
+/// Checks the environment variable `TRANSFORMER_SIMD`, which can be `portable`, `avx2`, `avxvnni`, `avx512` or `amx`:
+/// our kernels then use instructions up to that level, as far as the processor has them. Multiplications by the crate
 /// `gemm` choose their own instructions.
 ///
 /// # Errors
@@ -55,7 +58,7 @@ pub fn check_simd() -> Result<(), String> {
 fn check_level(value: Option<String>) -> Result<(), String> {
     match value {
         Some(name) if !name.is_empty() && Level::named(&name).is_none() => Err(format!(
-            "the environment variable {VARIABLE} is `{name}`: expected portable, avx2, avx512 or amx"
+            "the environment variable {VARIABLE} is `{name}`: expected portable, avx2, avxvnni, avx512 or amx"
         )),
         _ => Ok(()),
     }
@@ -218,7 +221,7 @@ mod tests {
     #[test]
     fn a_level_has_a_name_and_any_other_is_refused() {
         assert_eq!(check_level(None), Ok(()));
-        for name in ["", "portable", "avx2", "avx512", "amx"] {
+        for name in ["", "portable", "avx2", "avxvnni", "avx512", "amx"] {
             assert_eq!(check_level(Some(name.into())), Ok(()));
         }
         for name in ["AVX2", "sse", "avx512 "] {
@@ -226,7 +229,7 @@ mod tests {
             assert_eq!(
                 error,
                 format!(
-                    "the environment variable TRANSFORMER_SIMD is `{name}`: expected portable, avx2, avx512 or amx"
+                    "the environment variable TRANSFORMER_SIMD is `{name}`: expected portable, avx2, avxvnni, avx512 or amx"
                 )
             );
         }

@@ -1,4 +1,8 @@
-//! The queue: one thread makes batches of the sentences of all clients, and translates them.
+//! The queue: its threads make batches of the sentences of all clients, and translate them.
+//!
+//! Two batches are translated at a time, so that one is tokenized, checked and sent while the other is computed. If
+//! more sentences wait than these take, more threads take batches, but none of less than [`ENOUGH`] tokens: dividing the
+//! sentences into more, smaller batches would translate fewer of them in the same time.
 //!
 //! A batch has sentences of one model. Its jobs are served in turn by the tokens that they have had so far, so that a
 //! short text is in the next batch, however long a document is under way. A job whose client has gone is dropped before
@@ -21,13 +25,19 @@ pub struct QueueLimits {
     pub batch_tokens: usize,
     /// Tokens that may wait. A request that would exceed them is refused, unless the queue is empty.
     pub waiting_tokens: usize,
+    /// Batches that are translated at a time, at least one.
+    pub batches: usize,
 }
+
+/// The fewest waiting tokens for which a third batch, or a further one, is begun.
+const ENOUGH: usize = 512;
 
 impl Default for QueueLimits {
     fn default() -> Self {
         Self {
             batch_tokens: 2048,
             waiting_tokens: 200_000,
+            batches: thread::available_parallelism().map_or(1, usize::from),
         }
     }
 }
@@ -73,8 +83,10 @@ struct State {
     /// Tokens of sentences that no batch has taken.
     waiting: usize,
     is_closing: bool,
-    /// Whether the thread runs.
-    is_alive: bool,
+    /// Threads that run.
+    threads: usize,
+    /// Threads that translate a batch.
+    busy: usize,
 }
 
 struct Job {
@@ -110,26 +122,29 @@ struct Batch {
 }
 
 impl Queue {
-    /// Starts the thread that translates.
+    /// Starts the threads that translate.
     pub fn start(limits: QueueLimits) -> Self {
-        let queue = Self {
-            shared: Arc::new(Shared {
-                state: Mutex::new(State {
-                    is_alive: true,
-                    ..State::default()
-                }),
-                changed: Condvar::new(),
-                limits,
-            }),
+        let threads = limits.batches.max(1);
+        let state = State {
+            threads,
+            ..State::default()
         };
-        let shared = queue.shared.clone();
-        thread::spawn(move || {
-            let _end = OnEnd(&shared);
-            while let Some(batch) = shared.next_batch() {
-                batch.translate();
-            }
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            limits,
         });
-        queue
+        for _ in 0..threads {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let _end = OnEnd(&shared);
+                while let Some(batch) = shared.next_batch() {
+                    batch.translate();
+                    shared.lock().busy -= 1;
+                }
+            });
+        }
+        Self { shared }
     }
 
     /// Submits sentences. Their translations arrive in any order; dropping the receiver drops the request.
@@ -137,9 +152,8 @@ impl Queue {
     /// # Errors
     /// When the queue is full or closing.
     pub fn submit(&self, request: Request) -> Result<UnboundedReceiver<Answer>, Refused> {
-        let (answers, receiver) = unbounded_channel();
         let mut state = self.shared.lock();
-        if state.is_closing || !state.is_alive {
+        if state.is_closing || state.threads == 0 {
             return Err(Refused::Closing);
         }
         let tokens: usize = request.sentences.iter().map(|(tokens, _)| tokens).sum();
@@ -152,43 +166,38 @@ impl Queue {
             counter!("transformer_refused_total", "reason" => "full").increment(1);
             return Err(Refused::Full);
         }
-        if !request.sentences.is_empty() {
-            let served = state.jobs.iter().map(|job| job.served).min().unwrap_or(0);
-            state.waiting += tokens;
-            state.jobs.push(Job {
-                request,
-                next: 0,
-                served,
-                since: Instant::now(),
-                answers,
-            });
-            gauge!("transformer_queue_tokens").set(state.waiting as f64);
-            self.shared.changed.notify_one();
+        if request.sentences.is_empty() {
+            return Ok(unbounded_channel().1);
         }
+        let receiver = state.push(request);
+        gauge!("transformer_queue_tokens").set(state.waiting as f64);
+        self.shared.changed.notify_one();
         Ok(receiver)
     }
 
     /// Accepts no more requests. Those accepted are still answered.
     pub fn close(&self) {
         self.shared.lock().is_closing = true;
-        self.shared.changed.notify_one();
+        self.shared.changed.notify_all();
     }
 
-    /// Whether the thread runs.
+    /// Whether requests are translated: a thread runs.
     pub fn is_alive(&self) -> bool {
-        self.shared.lock().is_alive
+        self.shared.lock().threads > 0
     }
 }
 
-/// Marks the thread as ended, also after a panic.
+/// Counts a thread as ended, also after a panic.
 struct OnEnd<'a>(&'a Shared);
 
 impl Drop for OnEnd<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        state.is_alive = false;
-        // Their receivers are told.
-        state.jobs.clear();
+        state.threads -= 1;
+        if state.threads == 0 {
+            // Their receivers are told.
+            state.jobs.clear();
+        }
     }
 }
 
@@ -197,12 +206,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for sentences; `None` when the queue is closed and empty.
+    /// Waits for sentences, of which the calling thread is then busy; `None` when the queue is closed and empty.
     fn next_batch(&self) -> Option<Batch> {
         let mut state = self.lock();
         loop {
             state.drop_gone();
-            match state.take(self.limits.batch_tokens) {
+            match state.begin(self.limits.batch_tokens) {
                 Some(batch) => {
                     gauge!("transformer_queue_tokens").set(state.waiting as f64);
                     return Some(batch);
@@ -218,6 +227,21 @@ impl Shared {
 }
 
 impl State {
+    /// Adds a job, and returns the receiver of its answers.
+    fn push(&mut self, request: Request) -> UnboundedReceiver<Answer> {
+        let (answers, receiver) = unbounded_channel();
+        let tokens = request.sentences.iter().map(|(tokens, _)| tokens);
+        self.waiting += tokens.sum::<usize>();
+        self.jobs.push(Job {
+            served: self.jobs.iter().map(|job| job.served).min().unwrap_or(0),
+            request,
+            next: 0,
+            since: Instant::now(),
+            answers,
+        });
+        receiver
+    }
+
     /// Drops the jobs whose clients have gone.
     fn drop_gone(&mut self) {
         let waiting = &mut self.waiting;
@@ -229,6 +253,16 @@ impl State {
             }
             !is_gone
         });
+    }
+
+    /// The next batch, if there are enough sentences for it. A thread is then busy with it.
+    fn begin(&mut self, batch_tokens: usize) -> Option<Batch> {
+        if self.busy >= 2 && self.waiting < ENOUGH {
+            return None;
+        }
+        let batch = self.take(batch_tokens)?;
+        self.busy += 1;
+        Some(batch)
     }
 
     /// The next batch: sentence by sentence, of the least served job.
@@ -345,6 +379,7 @@ mod tests {
         QueueLimits {
             batch_tokens,
             waiting_tokens,
+            batches: 1,
         }
     }
 
@@ -364,7 +399,7 @@ mod tests {
     #[test]
     fn clients_share_batches() {
         let (counted, model) = model(300);
-        let queue = Queue::start(QueueLimits::default());
+        let queue = Queue::start(limits(2048, 200_000));
         let mut first = queue.submit(request(&model, "First client")).unwrap();
         wait_for_a_batch(&counted);
         let clients =
@@ -381,24 +416,7 @@ mod tests {
     fn a_short_text_is_in_the_next_batch() {
         let (_, model) = model(0);
         let mut state = State::default();
-        let push = |state: &mut State, text: &str| {
-            let request = request(&model, text);
-            let served = state.jobs.iter().map(|job| job.served).min().unwrap_or(0);
-            state.waiting += request
-                .sentences
-                .iter()
-                .map(|(tokens, _)| tokens)
-                .sum::<usize>();
-            let (answers, receiver) = unbounded_channel();
-            state.jobs.push(Job {
-                request,
-                next: 0,
-                served,
-                since: Instant::now(),
-                answers,
-            });
-            receiver
-        };
+        let push = |state: &mut State, text: &str| state.push(request(&model, text));
         let _document = push(&mut state, &"A sentence of the document. ".repeat(100));
         let batch = state.take(200).unwrap();
         assert!(batch.sentences.len() > 3 && batch.tokens <= 200);
@@ -419,6 +437,28 @@ mod tests {
         while state.take(200).is_some() {}
         assert_eq!(state.waiting, 0);
         assert!(state.jobs.is_empty());
+    }
+
+    #[test]
+    fn two_batches_are_translated_at_a_time_and_more_of_many_tokens() {
+        let (_, model) = model(0);
+        let mut state = State::default();
+        let short: Vec<_> = (0..3)
+            .map(|_| state.push(request(&model, "Short text")))
+            .collect();
+        assert!(state.begin(1).is_some() && state.begin(1).is_some());
+        assert!(state.begin(1).is_none());
+        let _document = state.push(request(&model, &"A sentence of it. ".repeat(ENOUGH)));
+        let third = state.begin(ENOUGH).unwrap();
+        assert!(third.sentences.len() > 1);
+        // The short text is in it.
+        assert!(
+            third
+                .sentences
+                .iter()
+                .any(|sentence| sentence.text() == "Short text")
+        );
+        drop(short);
     }
 
     #[test]

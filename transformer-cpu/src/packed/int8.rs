@@ -4,6 +4,8 @@ use rayon::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
+#[cfg(target_arch = "x86_64")]
+use super::dot::Bytes;
 use super::dot::{self, Dot, Task};
 use super::quantize::{INPUTS, QuantizedRows};
 use super::rows::quantized_rows;
@@ -186,11 +188,11 @@ pub struct Product<'a, V> {
 
 #[cfg(target_arch = "x86_64")]
 impl Product<'_, u8> {
-    /// Computes it with AMX where that is faster, otherwise with VNNI.
-    pub fn run(self, vnni: dot::Vnni) {
+    /// Computes it with AMX where that is faster, otherwise with these instructions.
+    pub fn run(self, bytes: Bytes) {
         match amx::suits(self.part.out.rows(), self.groups * INPUTS) {
             Some(amx) => amx::run(self, amx),
-            None => vnni.run(self),
+            None => bytes.run(self),
         }
     }
 }

@@ -215,9 +215,9 @@ impl PackedMatrix {
             Panels::Int8(panels) => {
                 let sizes = [rows, self.d_input];
                 #[cfg(target_arch = "x86_64")]
-                if let Some(vnni) = dot::for_bytes() {
+                if let Some(bytes) = dot::Bytes::new() {
                     let x = buffer.bytes.quantize(x, sizes);
-                    return on_threads(parts, |part| panels.part(x, part).run(vnni));
+                    return on_threads(parts, |part| panels.part(x, part).run(bytes));
                 }
                 let x = buffer.words.quantize(x, sizes);
                 on_threads(parts, |part| panels.part(x, part).run());

@@ -3,7 +3,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pulp::{Scalar, Simd};
 
-use super::dot::{Dot, Portable};
+use super::dot::Dot;
+use super::dot::portable::Portable;
+#[cfg(target_arch = "x86_64")]
+use super::dot::{Bytes, avx2::Avx2, vnni};
 use super::quantize::INPUTS;
 use super::rows::quantized_rows;
 use super::*;
@@ -195,18 +198,25 @@ fn numbers_in_8_bits_are_the_same_on_all_instructions() {
             #[cfg(target_arch = "x86_64")]
             {
                 let bytes = buffer.bytes.quantize(&x, [rows, d_input]);
-                match dot::Avx2::new() {
+                match Avx2::new() {
                     Some(avx2) => check("AVX2", &mut |part| avx2.run(panels.part(words, part))),
                     None => println!("not run on AVX2: this processor has none"),
                 }
-                match dot::Vnni::new() {
-                    Some(vnni) => {
-                        check("VNNI", &mut |part| vnni.run(panels.part(bytes, part)));
-                        check("best for bytes", &mut |part| {
-                            panels.part(bytes, part).run(vnni)
-                        });
-                    }
-                    None => println!("not run on VNNI: this processor has none"),
+                match vnni::Avx2::new() {
+                    Some(vnni) => check("AVX-VNNI", &mut |part| vnni.run(panels.part(bytes, part))),
+                    None => println!("not run on AVX-VNNI: this processor has none"),
+                }
+                match vnni::Avx512::new() {
+                    Some(vnni) => check("AVX512-VNNI", &mut |part| {
+                        vnni.run(panels.part(bytes, part))
+                    }),
+                    None => println!("not run on AVX512-VNNI: this processor has none"),
+                }
+                match Bytes::new() {
+                    Some(best) => check("best for bytes", &mut |part| {
+                        panels.part(bytes, part).run(best)
+                    }),
+                    None => println!("not run on bytes: rows of 16 bits are faster, or selected"),
                 }
                 match Amx::new() {
                     // Enough rows for AMX, and inputs that fill whole tiles.
@@ -250,13 +260,17 @@ fn weights_and_sums_of_another_number_of_columns_are_refused() {
     refuse(Portable);
     #[cfg(target_arch = "x86_64")]
     {
-        match dot::Avx2::new() {
+        match Avx2::new() {
             Some(avx2) => refuse(avx2),
             None => println!("not run on AVX2: this processor has none"),
         }
-        match dot::Vnni::new() {
+        match vnni::Avx2::new() {
             Some(vnni) => refuse(vnni),
-            None => println!("not run on VNNI: this processor has none"),
+            None => println!("not run on AVX-VNNI: this processor has none"),
+        }
+        match vnni::Avx512::new() {
+            Some(vnni) => refuse(vnni),
+            None => println!("not run on AVX512-VNNI: this processor has none"),
         }
     }
 }

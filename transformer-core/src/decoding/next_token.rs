@@ -95,10 +95,10 @@ pub trait NextToken: Sync {
         }
     }
 
-    /// Whether decoding several batches at once, each on one thread, is faster than one after the other. If so,
-    /// [`start`](Self::start) is called with [`Threads::This`] from several threads.
-    fn is_side_by_side(&self) -> bool {
-        false
+    /// If decoding several batches at once, each on one thread, is faster than one after the other: the most source
+    /// tokens of such a batch. [`start`](Self::start) is then called with [`Threads::This`] from several threads.
+    fn tokens_side_by_side(&self) -> Option<usize> {
+        None
     }
 
     /// Reads the sources of a batch, each with one empty target. The state keeps `threads` for its computations.
@@ -275,8 +275,8 @@ macro_rules! delegate {
                 (**self).check_target(target)
             }
 
-            fn is_side_by_side(&self) -> bool {
-                (**self).is_side_by_side()
+            fn tokens_side_by_side(&self) -> Option<usize> {
+                (**self).tokens_side_by_side()
             }
 
             fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State {
@@ -379,8 +379,9 @@ impl<M: NextToken> NextToken for Ensemble<M> {
             .try_for_each(|model| model.check_target(target))
     }
 
-    fn is_side_by_side(&self) -> bool {
-        self.models.iter().all(M::is_side_by_side)
+    fn tokens_side_by_side(&self) -> Option<usize> {
+        let most = self.models.iter().map(M::tokens_side_by_side);
+        most.reduce(|a, b| Some(a?.max(b?))).flatten()
     }
 
     fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State {

@@ -4,25 +4,21 @@ use rayon::prelude::*;
 
 use crate::decoding::batches::batches;
 
-/// Minimum number of tokens per batch: with fewer, most of the time would be spent reading the weights.
-const TOKENS: usize = 512;
-
 /// Minimum number of batches per thread, so that all threads finish at about the same time.
 const PER_THREAD: usize = 4;
 
-/// Batches of sources of similar length, of at most `batch_tokens` tokens each; `None` if they would not be enough for
-/// all threads.
+/// Batches of sources of similar length, of at most `batch_tokens` tokens each, and of at most `most`, but not fewer
+/// than half as many; `None` if they would not be enough for all threads.
 pub(super) fn batches_for_threads(
     lengths: &[usize],
     batch_tokens: usize,
+    most: usize,
 ) -> Option<Vec<Vec<usize>>> {
     let threads = threads();
-    let wanted = PER_THREAD * threads;
+    let most = most.min(batch_tokens);
     let all: usize = lengths.iter().sum();
-    if threads == 1 || all < wanted * TOKENS.min(batch_tokens) {
-        return None;
-    }
-    Some(batches(lengths, batch_tokens.min(all / wanted)))
+    let tokens = most.min(all / (PER_THREAD * threads));
+    (threads > 1 && tokens >= most / 2).then(|| batches(lengths, tokens))
 }
 
 /// The result of every batch, in the order of the batches.
@@ -53,20 +49,28 @@ mod tests {
     fn every_source_is_in_one_batch_and_every_thread_has_several() {
         let lengths: Vec<usize> = (0..2000).map(|index| 3 + index % 28).collect();
         for threads in [2, 3, 4] {
-            let found = with_threads(threads, || batches_for_threads(&lengths, 2048)).unwrap();
+            let found = with_threads(threads, || batches_for_threads(&lengths, 2048, 1024));
+            let found = found.unwrap();
             assert!(found.len() >= PER_THREAD * threads);
             let mut indices = found.concat();
             indices.sort_unstable();
             assert_eq!(indices, (0..2000).collect::<Vec<_>>());
             let tokens = |batch: &Vec<usize>| lengths[batch[0]] * batch.len();
-            assert!(found.iter().all(|batch| tokens(batch) <= 2048));
+            assert!(found.iter().all(|batch| tokens(batch) <= 1024));
         }
     }
 
     #[test]
     fn few_tokens_and_one_thread_are_left_to_one_batch_at_a_time() {
-        assert!(with_threads(2, || batches_for_threads(&[9; 100], 2048)).is_none());
-        assert!(with_threads(1, || batches_for_threads(&[9; 10_000], 2048)).is_none());
+        let found = |threads, sources, most| {
+            let lengths = vec![8; sources];
+            with_threads(threads, || batches_for_threads(&lengths, 2048, most))
+        };
+        // Eight batches of 128 tokens at least.
+        assert!(found(2, 8 * 16 - 1, 256).is_none());
+        assert_eq!(found(2, 8 * 16, 256).map(|batches| batches.len()), Some(8));
+        assert_eq!(found(2, 8 * 64, 256).map(|batches| batches.len()), Some(16));
+        assert!(found(1, 8 * 1024, 256).is_none());
     }
 
     #[test]

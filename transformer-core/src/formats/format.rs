@@ -1,9 +1,9 @@
 //! Formats of model directories.
 
-use std::cell::OnceCell;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::decoding::DecodeOptions;
 use crate::formats::argos::Package;
@@ -61,7 +61,7 @@ pub struct Files {
     /// The directory of the run, if this is a checkpoint.
     run: Option<PathBuf>,
     config: Option<String>,
-    generation: OnceCell<Option<Keys>>,
+    generation: OnceLock<Option<Keys>>,
 }
 
 impl Files {
@@ -86,7 +86,7 @@ impl Files {
             directory: directory.to_owned(),
             run: run_of_checkpoint(directory),
             config,
-            generation: OnceCell::new(),
+            generation: OnceLock::new(),
             _package: package,
         })
     }

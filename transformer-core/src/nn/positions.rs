@@ -4,6 +4,7 @@ use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::nn::error::{ConfigError, assert_sizes};
@@ -164,12 +165,19 @@ fn encoding(
     first: usize,
     len: usize,
     d_model: usize,
-    value: impl Fn(usize, usize) -> f64,
+    value: impl Fn(usize, usize) -> f64 + Sync,
 ) -> Vec<f32> {
-    let mut values = Vec::with_capacity(len * d_model);
-    for position in first..first + len {
-        values.extend((0..d_model).map(|feature| value(position, feature) as f32));
-    }
+    let mut values = vec![0.0; len * d_model];
+    // Sines take time: of hundreds of positions, on all threads.
+    let rows = values
+        .par_chunks_mut(d_model.max(1))
+        .with_min_len(64)
+        .enumerate();
+    rows.for_each(|(row, values)| {
+        for (feature, to) in values.iter_mut().enumerate() {
+            *to = value(first + row, feature) as f32;
+        }
+    });
     values
 }
 

@@ -218,6 +218,9 @@ impl PackedModel {
     }
 }
 
+/// Fewer weights per step than this are a small model's.
+const SMALL: usize = 1 << 23;
+
 /// Up to this many, the likeliest tokens are found in less time than a softmax takes.
 const MOST: usize = 64;
 
@@ -250,8 +253,13 @@ impl NextToken for PackedModel {
         self.config().check_source(source)
     }
 
-    fn is_side_by_side(&self) -> bool {
-        true
+    /// A small model's weights stay in a processor's caches, and so should the keys and values of a batch. A large
+    /// model's weights are read from memory, for as many rows as possible.
+    fn tokens_side_by_side(&self) -> Option<usize> {
+        Some(match self.model.target_weights < SMALL {
+            true => 256,
+            false => 1024,
+        })
     }
 
     fn start(&self, sources: &[&[u32]], threads: Threads) -> PackedState {

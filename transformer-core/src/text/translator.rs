@@ -1,8 +1,10 @@
 //! Translation of sentences: tokenizers, model and decoding together.
 
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use burn::tensor::backend::Backend;
 use transformer_cpu::PackedPrecision;
@@ -193,20 +195,34 @@ impl<M: NextToken> Translator<M> {
         kind: &str,
         load: impl Fn(&ModelDirectory) -> Result<M, ModelError>,
     ) -> Result<Self, TextError> {
-        let first = directories.first().ok_or(DecodeOptionsError::NoModel)?;
-        let tokenizers = Tokenizers::of(first.files())?;
-        let mut models = Vec::new();
-        for (index, directory) in directories.iter().enumerate() {
-            let path = directory.files().path(CONFIG_FILE);
+        let of_one = |directory: &ModelDirectory| -> Result<_, TextError> {
+            let files = directory.files();
+            let path = files.path(CONFIG_FILE);
             directory.config().check_kind(&path, kind)?;
-            if index > 0 && !Tokenizers::of(directory.files())?.have_vocabularies_of(&tokenizers) {
+            // A tokenizer takes about as long to load as the weights.
+            let (tokenizers, model) = thread::scope(|scope| {
+                let tokenizers = scope.spawn(|| Tokenizers::of(files));
+                let model = load(directory);
+                (tokenizers.join(), model)
+            });
+            let tokenizers = tokenizers.unwrap_or_else(|panic| resume_unwind(panic))?;
+            check(&tokenizers, directory.config(), directory.path())?;
+            Ok((tokenizers, model?))
+        };
+        let (first, others) = directories
+            .split_first()
+            .ok_or(DecodeOptionsError::NoModel)?;
+        let (tokenizers, model) = of_one(first)?;
+        let mut models = vec![model];
+        for directory in others {
+            let (own, model) = of_one(directory)?;
+            if !own.have_vocabularies_of(&tokenizers) {
                 return Err(TextError::OtherTokenizer {
                     path: directory.path().to_owned(),
                     first: first.path().to_owned(),
                 });
             }
-            check(&tokenizers, directory.config(), directory.path())?;
-            models.push(load(directory)?);
+            models.push(model);
         }
         let mut translator = Self {
             models: Ensemble::new(models)?,

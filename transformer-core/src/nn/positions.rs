@@ -167,18 +167,10 @@ fn encoding(
     d_model: usize,
     value: impl Fn(usize, usize) -> f64 + Sync,
 ) -> Vec<f32> {
-    let mut values = vec![0.0; len * d_model];
-    // Sines take time: of hundreds of positions, on all threads.
-    let rows = values
-        .par_chunks_mut(d_model.max(1))
-        .with_min_len(64)
-        .enumerate();
-    rows.for_each(|(row, values)| {
-        for (feature, to) in values.iter_mut().enumerate() {
-            *to = value(first + row, feature) as f32;
-        }
-    });
-    values
+    // Sines take time: hundreds of positions are computed on all threads.
+    let positions = (first..first + len).into_par_iter().with_min_len(64);
+    let all = positions.flat_map_iter(|at| (0..d_model).map(move |feature| (at, feature)));
+    all.map(|(at, feature)| value(at, feature) as f32).collect()
 }
 
 /// A constant in the backend's float type.

@@ -14,11 +14,10 @@ pub(super) fn batches_for_threads(
     batch_tokens: usize,
     most: usize,
 ) -> Option<Vec<Vec<usize>>> {
-    let threads = threads();
     let most = most.min(batch_tokens);
     let all: usize = lengths.iter().sum();
-    let tokens = most.min(all / (PER_THREAD * threads));
-    (threads > 1 && tokens >= most / 2).then(|| batches(lengths, tokens))
+    let tokens = most.min(all / (PER_THREAD * rayon::current_num_threads()));
+    (tokens >= most / 2).then(|| batches(lengths, tokens))
 }
 
 /// The result of every batch, in the order of the batches.
@@ -28,10 +27,6 @@ pub(super) fn map<R: Send>(
 ) -> Vec<R> {
     let batches = batches.par_iter().with_max_len(1);
     batches.map(|batch| decode(batch)).collect()
-}
-
-fn threads() -> usize {
-    rayon::current_num_threads()
 }
 
 #[cfg(test)]
@@ -61,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn few_tokens_and_one_thread_are_left_to_one_batch_at_a_time() {
+    fn few_tokens_are_left_to_one_batch_at_a_time() {
         let found = |threads, sources, most| {
             let lengths = vec![8; sources];
             with_threads(threads, || batches_for_threads(&lengths, 2048, most))
@@ -70,7 +65,9 @@ mod tests {
         assert!(found(2, 8 * 16 - 1, 256).is_none());
         assert_eq!(found(2, 8 * 16, 256).map(|batches| batches.len()), Some(8));
         assert_eq!(found(2, 8 * 64, 256).map(|batches| batches.len()), Some(16));
-        assert!(found(1, 8 * 1024, 256).is_none());
+        // Batches of one thread are as small.
+        assert!(found(1, 8 * 8 - 1, 256).is_none());
+        assert_eq!(found(1, 8 * 64, 256).map(|batches| batches.len()), Some(16));
     }
 
     #[test]

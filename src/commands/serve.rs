@@ -317,7 +317,7 @@ impl BackendTask for Server {
         limits.queue.waiting_tokens = flags.queue_tokens;
         limits.queue.batches = match self.packing {
             Some(_) => rayon::current_num_threads(),
-            // The backend computes each batch with all of its threads, or on a device.
+            // The backend computes a batch on all of its threads, or on a device.
             None => 1,
         };
         let mut service = Service::start(pairs, limits);

@@ -1,7 +1,7 @@
 //! A translation server with LibreTranslate's interface, for the models of
 //! [`transformer-core`](transformer_core).
 //!
-//! One thread owns a queue and makes batches of the sentences of all clients. [`router`] is an axum router, which a
+//! The threads of a queue make batches of the sentences of all clients. [`router`] is an axum router, which a
 //! program can mount beside its own routes; [`serve`] serves it and ends cleanly.
 //!
 //! ```no_run

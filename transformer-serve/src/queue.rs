@@ -1,8 +1,8 @@
 //! The queue: its threads make batches of the sentences of all clients, and translate them.
 //!
-//! Two batches are translated at a time, so that one is tokenized, checked and sent while the other is computed. If
-//! more sentences wait than these take, more threads take batches, but none of less than [`ENOUGH`] tokens: dividing the
-//! sentences into more, smaller batches would translate fewer of them in the same time.
+//! Two batches are translated at a time, so that one is tokenized, checked and sent while the other is computed. More
+//! are begun only while at least [`ENOUGH`] tokens wait: more batches of the same sentences would be smaller ones, and
+//! take more time together.
 //!
 //! A batch has sentences of one model. Its jobs are served in turn by the tokens that they have had so far, so that a
 //! short text is in the next batch, however long a document is under way. A job whose client has gone is dropped before
@@ -25,7 +25,8 @@ pub struct QueueLimits {
     pub batch_tokens: usize,
     /// Tokens that may wait. A request that would exceed them is refused, unless the queue is empty.
     pub waiting_tokens: usize,
-    /// Batches that are translated at a time, at least one.
+    /// Batches that are translated at a time, at least one: two if the backend computes a batch on all cores or on a
+    /// device, as many as there are cores for packed models.
     pub batches: usize,
 }
 
@@ -37,7 +38,7 @@ impl Default for QueueLimits {
         Self {
             batch_tokens: 2048,
             waiting_tokens: 200_000,
-            batches: thread::available_parallelism().map_or(1, usize::from),
+            batches: 2,
         }
     }
 }
@@ -139,8 +140,8 @@ impl Queue {
             thread::spawn(move || {
                 let _end = OnEnd(&shared);
                 while let Some(batch) = shared.next_batch() {
+                    let _busy = Busy(&shared);
                     batch.translate();
-                    shared.lock().busy -= 1;
                 }
             });
         }
@@ -187,6 +188,15 @@ impl Queue {
     }
 }
 
+/// Counts a thread as busy until it is dropped, also after a panic.
+struct Busy<'a>(&'a Shared);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.lock().busy -= 1;
+    }
+}
+
 /// Counts a thread as ended, also after a panic.
 struct OnEnd<'a>(&'a Shared);
 
@@ -206,7 +216,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for sentences, of which the calling thread is then busy; `None` when the queue is closed and empty.
+    /// Waits for sentences, with which the calling thread is then busy; `None` when the queue is closed and has none
+    /// for another thread.
     fn next_batch(&self) -> Option<Batch> {
         let mut state = self.lock();
         loop {
@@ -214,6 +225,10 @@ impl Shared {
             match state.begin(self.limits.batch_tokens) {
                 Some(batch) => {
                     gauge!("transformer_queue_tokens").set(state.waiting as f64);
+                    if state.waiting > 0 {
+                        // There may be enough for another thread, too.
+                        self.changed.notify_one();
+                    }
                     return Some(batch);
                 }
                 None if state.is_closing => return None,
@@ -459,6 +474,25 @@ mod tests {
                 .any(|sentence| sentence.text() == "Short text")
         );
         drop(short);
+    }
+
+    #[test]
+    fn the_sentences_of_one_request_are_in_two_batches_at_a_time() {
+        let (counted, model) = model(300);
+        let queue = Queue::start(QueueLimits {
+            batches: 2,
+            ..limits(20, 1000)
+        });
+        let text = "A sentence of a document. ".repeat(10);
+        let mut answers = queue.submit(request(&model, &text)).unwrap();
+        while counted.batches.load(Ordering::Relaxed) < 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The answers of a batch are sent before its thread takes another.
+        assert!(answers.try_recv().is_err());
+        for _ in 0..10 {
+            answer(&mut answers);
+        }
     }
 
     #[test]

@@ -95,8 +95,8 @@ pub trait NextToken: Sync {
         }
     }
 
-    /// If decoding several batches at once, each on one thread, is faster than each on all threads: the most source
-    /// tokens of such a batch. [`start`](Self::start) is then called with [`Threads::This`] from several threads.
+    /// The most source tokens of a batch, if decoding several batches at once, each on one thread, is faster than one
+    /// after the other, each on all threads; otherwise `None`. [`start`](Self::start) is then called with [`Threads::This`] from several threads.
     fn tokens_side_by_side(&self) -> Option<usize> {
         None
     }

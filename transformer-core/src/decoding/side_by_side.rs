@@ -7,8 +7,8 @@ use crate::decoding::batches::batches;
 /// Minimum number of batches per thread, so that all threads finish at about the same time.
 const PER_THREAD: usize = 4;
 
-/// Batches of sources of similar length, of at most `batch_tokens` tokens each, and of at most `most`, but not fewer
-/// than half as many; `None` if they would not be enough for all threads.
+/// Batches of sources of similar length, of at most `batch_tokens` tokens each, and of between half of `most` tokens
+/// and `most`; `None` if they would not be enough for all threads.
 pub(super) fn batches_for_threads(
     lengths: &[usize],
     batch_tokens: usize,

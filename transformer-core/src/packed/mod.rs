@@ -254,7 +254,7 @@ impl NextToken for PackedModel {
     }
 
     /// A small model's weights stay in a processor's caches, and so should the keys and values of a batch. A large
-    /// model's weights are read from memory, for as many rows as possible.
+    /// model's weights are read from memory, for more rows.
     fn tokens_side_by_side(&self) -> Option<usize> {
         Some(match self.model.target_weights < SMALL {
             true => 256,

@@ -10,7 +10,7 @@ use crate::packed::quantize::INPUTS;
 macro_rules! vnni {
     (
         $(#[$doc:meta])*
-        $name:ident: $($feature:tt)&&+, $enabled:literal;
+        $name:ident: $($feature:tt)&&+;
         $vector:ty: $columns:literal columns, $rows:literal rows;
         $zero:ident, $load:ident, $set:ident, $add:ident, $store:ident
     ) => {
@@ -74,7 +74,7 @@ macro_rules! vnni {
             }
 
             fn run<T: Task<u8>>(self, task: T) {
-                #[target_feature(enable = $enabled)]
+                $(#[target_feature(enable = $feature)])+
                 fn run<T: Task<u8>>(task: T, dot: $name) {
                     task.run(dot);
                 }
@@ -87,14 +87,14 @@ macro_rules! vnni {
 
 vnni! {
     /// AVX512-VNNI: sixteen columns per instruction.
-    Avx512: "avx512f" && "avx512bw" && "avx512dq" && "avx512vl" && "avx512vnni", "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni";
+    Avx512: "avx512f" && "avx512bw" && "avx512dq" && "avx512vl" && "avx512vnni";
     __m512i: 16 columns, 12 rows;
     _mm512_setzero_si512, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_dpbusd_epi32, _mm512_storeu_si512
 }
 
 vnni! {
     /// AVX-VNNI, of processors that may lack AVX-512: eight columns per instruction.
-    Avx2: "avx2" && "avxvnni", "avx2,avxvnni";
+    Avx2: "avx2" && "avxvnni";
     __m256i: 8 columns, 6 rows;
     _mm256_setzero_si256, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_dpbusd_avx_epi32, _mm256_storeu_si256
 }

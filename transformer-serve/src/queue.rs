@@ -25,8 +25,8 @@ pub struct QueueLimits {
     pub batch_tokens: usize,
     /// Tokens that may wait. A request that would exceed them is refused, unless the queue is empty.
     pub waiting_tokens: usize,
-    /// Batches that are translated at a time, at least one: two if the backend computes a batch on all cores or on a
-    /// device, as many as there are cores for packed models.
+    /// Batches that are translated at a time, at least one. The program sets the number of threads for packed models,
+    /// and one for a backend that computes a batch on threads of its own or on a device.
     pub batches: usize,
 }
 
@@ -245,15 +245,15 @@ impl State {
     /// Adds a job, and returns the receiver of its answers.
     fn push(&mut self, request: Request) -> UnboundedReceiver<Answer> {
         let (answers, receiver) = unbounded_channel();
-        let tokens = request.sentences.iter().map(|(tokens, _)| tokens);
-        self.waiting += tokens.sum::<usize>();
-        self.jobs.push(Job {
+        let job = Job {
             served: self.jobs.iter().map(|job| job.served).min().unwrap_or(0),
             request,
             next: 0,
             since: Instant::now(),
             answers,
-        });
+        };
+        self.waiting += job.waiting();
+        self.jobs.push(job);
         receiver
     }
 

@@ -96,7 +96,8 @@ pub trait NextToken: Sync {
     }
 
     /// The most source tokens of a batch, if decoding several batches at once, each on one thread, is faster than one
-    /// after the other, each on all threads; otherwise `None`. [`start`](Self::start) is then called with [`Threads::This`] from several threads.
+    /// after the other, each on all threads; otherwise `None`. If so, [`start`](Self::start) is called with
+    /// [`Threads::This`] from several threads.
     fn tokens_side_by_side(&self) -> Option<usize> {
         None
     }

@@ -98,10 +98,9 @@ impl<'a, M: NextToken> Search<'a, M> {
     pub fn run(&self, requests: &[Request]) -> Result<Vec<Vec<Hypothesis>>, DecodeError> {
         let work = self.work(requests)?;
         let go_on = |_, _| ControlFlow::Continue(());
-        let (lengths, batch_tokens) = (work.lengths(), self.options.batch_tokens);
-        let most = self.model.tokens_side_by_side();
-        if let Some(batches) =
-            most.and_then(|most| batches_for_threads(&lengths, batch_tokens, most))
+        let batch_tokens = self.options.batch_tokens;
+        if let Some(most) = self.model.tokens_side_by_side()
+            && let Some(batches) = batches_for_threads(&work.lengths(), batch_tokens, most)
         {
             let this = Threads::This;
             let decode = |batch: &[usize]| self.decode(&work, batch, this, &mut { go_on });

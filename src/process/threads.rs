@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::num::IntErrorKind;
-use std::{env, thread};
+use std::{env, mem, thread};
 
 use rayon::ThreadPoolBuilder;
 
@@ -15,14 +15,14 @@ const VARIABLE: &str = "RAYON_NUM_THREADS";
 /// number of threads.
 const MOST_THREADS: usize = 64;
 
-/// Adds this thread to rayon's pool, whose threads compute the kernels of flex and ndarray, unless the pool has only
-/// one thread. To be called once, by the program's first thread.
+/// Makes this thread one of the threads that compute the kernels of flex and ndarray. To be called once, by the
+/// program's first thread.
 ///
-/// For every operation, a thread outside the pool wakes a thread of the pool, and sleeps until the operation is done. A
-/// thread of the pool starts with a task itself. A training step has thousands of operations.
+/// For every operation, a thread outside rayon's pool wakes a thread of the pool, and sleeps until the operation is
+/// done. A thread of the pool starts with a task itself. A training step has thousands of operations.
 ///
-/// This thread cannot be the only thread of the pool. While it waits for sentences that another thread reads, the tasks
-/// of that thread would wait for this one.
+/// With one thread, this thread gets a pool of its own. It cannot be the only thread of the pool of all threads: while it
+/// waits for sentences that another thread reads, the tasks of that thread would wait for this one.
 ///
 /// # Errors
 /// When `RAYON_NUM_THREADS` is not a number, or the threads cannot be started.
@@ -36,11 +36,15 @@ pub fn compute_on_this_thread() -> Result<(), String> {
             "{VARIABLE}: using {most} threads on {processors} processors; more would be slower"
         ));
     }
-    if count == 1 {
-        return Ok(());
-    }
-    let pool = ThreadPoolBuilder::new().num_threads(count);
-    match pool.use_current_thread().build_global() {
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(count)
+        .use_current_thread();
+    let built = match count {
+        // The pool lasts as long as the program.
+        1 => pool.build().map(mem::forget),
+        _ => pool.build_global(),
+    };
+    match built {
         Err(error) if error.source().is_some() => Err(format!(
             "{count} threads cannot be started: {error}; lower {VARIABLE}"
         )),

@@ -75,6 +75,7 @@ pub use elementwise::embedding::{embedding, embedding_gradient};
 pub use elementwise::loss::{RowLoss, cross_entropy, cross_entropy_backward, log_softmax};
 pub use elementwise::norm::{NormGradients, Normed, layer_norm, layer_norm_backward};
 pub use elementwise::sums::{sum_of_squares, sum_rows};
+pub use elementwise::turn::turn_heads;
 pub use packed::rows::quantized_rows;
 pub use packed::{PackedMatrix, PackedPrecision, ProductBuffer, Threads};
 pub use products::bf16::multiplies_bf16_fast;

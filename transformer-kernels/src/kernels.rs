@@ -4,9 +4,12 @@ use std::fmt::Debug;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor, ModuleOps};
+use burn::tensor::{Tensor, TensorPrimitive};
 use transformer_cpu::{
     AdamStep, AttentionParents, Heads, NormParents, ProductPrecision, WeightLayout,
 };
+
+use crate::ops::turn::composed;
 
 /// The inputs of attention: queries, keys and values side by side in rows, as projections produce them.
 #[derive(Debug, Clone)]
@@ -190,6 +193,17 @@ pub trait Kernels: Backend {
     ) -> [Option<FloatTensor<Self>>; 2]
     where
         Self: Sized;
+
+    /// Rotates the first heads of rows `[batch, len, width]` by turns `[len, d_k]`.
+    fn turn_heads(
+        x: &FloatTensor<Self>,
+        turns: &FloatTensor<Self>,
+        n_heads: usize,
+    ) -> FloatTensor<Self> {
+        let x = Tensor::<Self, 3>::from_primitive(TensorPrimitive::Float(x.clone()));
+        let turns = Tensor::<Self, 2>::from_primitive(TensorPrimitive::Float(turns.clone()));
+        composed(x, turns, n_heads).into_primitive().tensor()
+    }
 
     /// The log-softmax of each row.
     fn log_softmax_forward(x: &FloatTensor<Self>) -> FloatTensor<Self>;

@@ -83,6 +83,7 @@ pub use ops::linear::linear;
 pub use ops::mask::Mask;
 pub use ops::operands::Operands;
 pub use ops::sums::sum_of_squares;
+pub use ops::turn::turn_heads;
 pub use precision::multiplies_in;
 pub use transformer_cpu::{Activation, AdamStep, Heads, ProductPrecision, WeightLayout};
 

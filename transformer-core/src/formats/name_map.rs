@@ -15,7 +15,7 @@ use crate::formats::state_dict::stored::{ElementType, StoredTensor};
 use crate::models::config::TransformerConfig;
 use crate::nn::layer::LayerConfig;
 use crate::nn::parameters::Parameter;
-use crate::nn::positions::{Positions, sine_then_cosine, sinusoid};
+use crate::nn::positions::Positions;
 
 /// Bytes of an element: all our tensors are in single precision.
 const ELEMENT: usize = size_of::<f32>();
@@ -238,8 +238,9 @@ impl Map {
 
     /// The system's tables of sines and cosines, with `len` positions.
     pub fn position_tables(&self, len: usize) -> Vec<(String, TensorData)> {
-        let values: Vec<f32> = (0..len * self.d_model)
-            .map(|at| self.encoding(at / self.d_model, at % self.d_model) as f32)
+        let waves = self.positions.waves(self.d_model).unwrap_or_default();
+        let values: Vec<_> = (0..len)
+            .flat_map(|position| waves.iter().map(move |wave| wave.at(position) as f32))
             .collect();
         self.position_tables
             .iter()
@@ -255,11 +256,6 @@ impl Map {
         shape[table.positions] = len;
         shape[table.dimensions - 1] = self.d_model;
         shape
-    }
-
-    /// A value of the tables.
-    fn encoding(&self, position: usize, dimension: usize) -> f64 {
-        encoding(self.positions, position, dimension, self.d_model)
     }
 
     /// All problems of their tensors, by name.
@@ -335,22 +331,6 @@ impl Map {
     }
 }
 
-/// A sine or cosine of these positions.
-pub(crate) fn encoding(
-    positions: Positions,
-    position: usize,
-    dimension: usize,
-    d_model: usize,
-) -> f64 {
-    match positions {
-        Positions::SinesThenCosines { inclusive, .. } => {
-            sine_then_cosine(position, dimension, d_model, inclusive)
-        }
-        // No others have tables.
-        _ => sinusoid(position, dimension, d_model),
-    }
-}
-
 /// Whether a tensor, `[positions, d_model]`, is the table of these sines and cosines from position `first` on.
 pub(crate) fn is_table(
     tensor: &StoredTensor,
@@ -360,12 +340,15 @@ pub(crate) fn is_table(
 ) -> io::Result<bool> {
     let [tolerance, further] = POSITION_TOLERANCE;
     let tolerance = tolerance + rounding(&tensor.element);
+    let Some(waves) = positions.waves(d_model) else {
+        return Ok(false);
+    };
     let mut parts = tensor.parts()?;
     let mut at = 0;
     while let Some(part) = parts.read()? {
         for &number in part {
             let position = first + at / d_model;
-            let expected = encoding(positions, position, at % d_model, d_model);
+            let expected = waves[at % d_model].at(position);
             let tolerance = tolerance + further * position as f64;
             let is_close = (f64::from(number) - expected).abs() <= tolerance;
             // NaN is close to nothing.

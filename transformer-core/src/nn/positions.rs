@@ -155,22 +155,9 @@ pub fn sinusoidal_encoding<B: Backend>(
     d_model: usize,
     device: &B::Device,
 ) -> Tensor<B, 2> {
-    let sinusoid = |position, feature| sinusoid(position, feature, d_model);
-    let values = encoding(first, len, d_model, sinusoid);
+    let values = Positions::Sinusoidal.fixed_values(first, len, d_model);
+    let values = values.expect("sines are fixed");
     tensor(values, [len, d_model], device)
-}
-
-/// Computes every feature of the positions from `first` on: `[len, d_model]`.
-fn encoding(
-    first: usize,
-    len: usize,
-    d_model: usize,
-    value: impl Fn(usize, usize) -> f64 + Sync,
-) -> Vec<f32> {
-    // Sines take time: hundreds of positions are computed on all threads.
-    let positions = (first..first + len).into_par_iter().with_min_len(64);
-    let all = positions.flat_map_iter(|at| (0..d_model).map(move |feature| (at, feature)));
-    all.map(|(at, feature)| value(at, feature) as f32).collect()
 }
 
 /// A constant in the backend's float type.
@@ -183,54 +170,71 @@ pub(crate) fn tensor<B: Backend>(
     Tensor::from_data(data, device)
 }
 
-/// `PE(position, dimension)`.
-pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64 {
-    let pair = (dimension - dimension % 2) as f64;
-    let angle = position as f64 * (-pair * 10_000_f64.ln() / d_model as f64).exp();
-    if dimension.is_multiple_of(2) {
-        angle.sin()
-    } else {
-        angle.cos()
-    }
+/// A feature of fixed positions: the sine or cosine of the position times the frequency.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wave {
+    frequency: f64,
+    is_cosine: bool,
 }
 
-/// `PE(position, feature)` of [`Positions::SinesThenCosines`].
-pub(crate) fn sine_then_cosine(
-    position: usize,
-    feature: usize,
-    d_model: usize,
-    inclusive: bool,
-) -> f64 {
-    let half = d_model as f64 / 2.0;
-    let (sines, n) = match inclusive {
-        true => (d_model / 2, half.floor() - 1.0),
-        false => (d_model.div_ceil(2), half),
-    };
-    let angle = |i: usize| position as f64 * (-(i as f64) * 10_000_f64.ln() / n).exp();
-    match feature.checked_sub(sines) {
-        None => angle(feature).sin(),
-        // The extra feature of an odd width.
-        Some(i) if inclusive && i >= sines => 0.0,
-        Some(i) => angle(i).cos(),
+impl Wave {
+    /// The value at a position.
+    pub fn at(self, position: usize) -> f64 {
+        let angle = position as f64 * self.frequency;
+        match self.is_cosine {
+            true => angle.cos(),
+            false => angle.sin(),
+        }
     }
 }
 
 impl Positions {
-    /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None` if
-    /// positions are learned or not added.
-    pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
+    /// The features of these positions: `[d_model]`; `None` if positions are learned or not added.
+    pub(crate) fn waves(self, d_model: usize) -> Option<Vec<Wave>> {
+        // The frequency 10000^(-i/n).
+        let frequency = |i: usize, n: f64| (-(i as f64) * 10_000_f64.ln() / n).exp();
+        let sine = |frequency| Wave {
+            frequency,
+            is_cosine: false,
+        };
+        let cosine = |frequency| Wave {
+            frequency,
+            is_cosine: true,
+        };
         match self {
             Self::Sinusoidal => {
-                let value = |position, feature| sinusoid(position, feature, d_model);
-                Some(encoding(first, len, d_model, value))
+                let wave = |feature: usize| match feature % 2 {
+                    0 => sine(frequency(feature, d_model as f64)),
+                    _ => cosine(frequency(feature - 1, d_model as f64)),
+                };
+                Some((0..d_model).map(wave).collect())
             }
             Self::SinesThenCosines { inclusive, .. } => {
-                let value =
-                    |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
-                Some(encoding(first + self.first(), len, d_model, value))
+                let half = d_model / 2;
+                let (sines, n) = match inclusive {
+                    true => (half, half as f64 - 1.0),
+                    false => (d_model - half, d_model as f64 / 2.0),
+                };
+                let sines = (0..sines).map(|i| sine(frequency(i, n)));
+                let cosines = (0..half).map(|i| cosine(frequency(i, n)));
+                let mut waves: Vec<_> = sines.chain(cosines).collect();
+                // The extra feature of an odd width, which is 0 everywhere.
+                waves.resize(d_model, sine(0.0));
+                Some(waves)
             }
             _ => None,
         }
+    }
+
+    /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None` if
+    /// positions are learned or not added.
+    pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
+        let waves = self.waves(d_model)?;
+        let first = first + self.first();
+        // Sines take time: hundreds of positions are computed on all threads.
+        let positions = (first..first + len).into_par_iter().with_min_len(64);
+        let values = positions.flat_map_iter(|at| waves.iter().map(move |wave| wave.at(at) as f32));
+        Some(values.collect())
     }
 
     /// [`fixed_values`](Self::fixed_values) as a tensor.

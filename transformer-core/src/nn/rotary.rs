@@ -3,6 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use transformer_kernels::turn_heads;
 
 use crate::nn::error::ConfigError;
 use crate::nn::positions::{TABLE_LEN, tensor};
@@ -68,25 +69,23 @@ impl<B: Backend> Rotary<B> {
     /// # Panics
     /// When the width of `x` is not a multiple of `d_k`.
     pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
-        let ([batch, len, width], [stored, d_k]) = (x.dims(), self.table.dims());
-        let half = d_k / 2;
+        let ([_, _, width], [_, d_k]) = (x.dims(), self.table.dims());
+        assert!(
+            width.is_multiple_of(d_k),
+            "heads of {d_k} in {width} features"
+        );
+        self.turn(x, first, width / d_k)
+    }
+
+    /// [`forward`](Self::forward), where other features follow the heads; they do not change.
+    pub(crate) fn turn(&self, x: Tensor<B, 3>, first: usize, n_heads: usize) -> Tensor<B, 3> {
+        let ([_, len, _], [stored, d_k]) = (x.dims(), self.table.dims());
         let end = first + len;
         let turns = match end <= stored {
             true => self.table.clone().slice_dim(0, first..end),
             false => tensor(turns(self.base, first, len, d_k), [len, d_k], &x.device()),
         };
-        let part = |turns: &Tensor<B, 2>, first: usize| {
-            let part = turns.clone().slice_dim(1, first..first + half);
-            part.reshape([1, len, 1, half])
-        };
-        let (cos, sin) = (part(&turns, 0), part(&turns, half));
-        let x = x.reshape([batch, len, width / d_k, d_k]);
-        let (a, b) = (x.clone().slice_dim(3, 0..half), x.slice_dim(3, half..d_k));
-        let turned = vec![
-            a.clone() * cos.clone() - b.clone() * sin.clone(),
-            b * cos + a * sin,
-        ];
-        Tensor::cat(turned, 3).reshape([batch, len, width])
+        turn_heads(x, turns, n_heads)
     }
 }
 

@@ -110,12 +110,8 @@ impl<B: Backend> SelfAttention<B> {
         let Some(rotary) = &self.rotary else {
             return packed;
         };
-        let (heads, key_value) = (self.heads.sizes(), self.heads.key_value_sizes());
-        let turned = (heads.n_heads + key_value.n_heads) * heads.d_k;
-        let [_, _, width] = packed.dims();
-        let queries_and_keys = packed.clone().slice_dim(2, 0..turned);
-        let values = packed.slice_dim(2, turned..width);
-        Tensor::cat(vec![rotary.forward(queries_and_keys, first), values], 2)
+        let turned = self.heads.sizes().n_heads + self.heads.key_value_sizes().n_heads;
+        rotary.turn(packed, first, turned)
     }
 
     /// [`forward`](Self::forward) for the positions after cached ones; appends their keys and values to the cache.

@@ -7,3 +7,4 @@ pub mod embedding;
 pub mod loss;
 pub mod norm;
 pub mod sums;
+pub mod turn;

@@ -244,6 +244,13 @@ impl<I: Host> Kernels for I {
         attention::backward(grad, packed, mask, attended, wanted)
     }
 
+    fn turn_heads(x: &FloatTensor<I>, turns: &FloatTensor<I>, n_heads: usize) -> FloatTensor<I> {
+        let d_k = last_dim::<I>(turns);
+        let (width, turned) = (last_dim::<I>(x), n_heads * d_k);
+        let output = cpu::turn_heads(&read::<I>(x), width, turned, &read::<I>(turns), d_k);
+        tensor::<I>(output, x.shape(), x)
+    }
+
     fn log_softmax_forward(x: &FloatTensor<I>) -> FloatTensor<I> {
         let output = cpu::log_softmax(&read::<I>(x), last_dim::<I>(x));
         tensor::<I>(output, x.shape(), x)

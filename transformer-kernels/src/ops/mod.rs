@@ -13,3 +13,4 @@ pub mod linear;
 pub mod mask;
 pub mod operands;
 pub mod sums;
+pub mod turn;

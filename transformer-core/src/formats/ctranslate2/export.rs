@@ -21,7 +21,7 @@ use crate::formats::files::replace_file;
 use crate::formats::fill::collected;
 use crate::formats::hugging_face::config_export::without_defaults;
 use crate::formats::hugging_face::keys::shown;
-use crate::formats::name_map::{TiedNames, encoding};
+use crate::formats::name_map::TiedNames;
 use crate::formats::names::{CONFIG_FILE, CTRANSLATE2_FILE};
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
@@ -213,23 +213,11 @@ fn has_sines(config: &TransformerConfig) -> bool {
 
 /// Adds the table of sines and cosines, if positions are these.
 fn add_positions(config: &TransformerConfig, matrices: &mut BTreeMap<String, TensorData>) {
-    if !has_sines(config) {
-        return;
+    let d_model = config.d_model;
+    if let Some(values) = config.positions.fixed_values(0, MOST_POSITIONS, d_model) {
+        let table = TensorData::new(values, [MOST_POSITIONS, d_model]);
+        matrices.insert(POSITIONS[0].to_owned(), table);
     }
-    let (d_model, first) = (config.d_model, config.positions.first());
-    let value = |at: usize| {
-        encoding(
-            config.positions,
-            first + at / d_model,
-            at % d_model,
-            d_model,
-        )
-    };
-    let values: Vec<f32> = (0..MOST_POSITIONS * d_model)
-        .map(|at| value(at) as f32)
-        .collect();
-    let table = TensorData::new(values, [MOST_POSITIONS, d_model]);
-    matrices.insert(POSITIONS[0].to_owned(), table);
 }
 
 /// The other names of shared matrices, each with the name that the matrix is written under.

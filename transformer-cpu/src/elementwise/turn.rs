@@ -1,0 +1,35 @@
+//! Rotary positions of whole sequences.
+
+use crate::buffer::{by_tasks, rows_of_task, task_of_rows};
+use crate::rows;
+use crate::sizes::check_rows;
+
+/// Rotates the first `turned` values of each row by the turns of its position, as [`rows::turn`]; the others are copied.
+///
+/// - `x`: rows of `width` values, sequence after sequence
+/// - `turns`: the cosines and sines of each position of a sequence, in rows of `d_k` values
+///
+/// # Panics
+/// When the sizes do not agree.
+///
+/// ```
+/// // Two positions; the second is turned by a right angle. The third value of each is not turned.
+/// let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+/// let turns = [1.0, 0.0, 0.0, 1.0];
+/// let y = transformer_cpu::turn_heads(&x, 3, 2, &turns, 2);
+/// assert_eq!(y, [1.0, 2.0, 3.0, -5.0, 4.0, 6.0]);
+/// ```
+pub fn turn_heads(x: &[f32], width: usize, turned: usize, turns: &[f32], d_k: usize) -> Vec<f32> {
+    check_rows(x.len(), width);
+    check_rows(turns.len(), d_k);
+    let len = turns.len() / d_k.max(1);
+    let task_numbers = task_of_rows(width);
+    by_tasks(x.len(), task_numbers, |task, output| {
+        output.copy_from_slice(&x[task * task_numbers..][..output.len()]);
+        let first = task * rows_of_task(width);
+        for (row, y) in output.chunks_exact_mut(width).enumerate() {
+            let position = (first + row) % len;
+            rows::turn(&mut y[..turned], &turns[position * d_k..][..d_k]);
+        }
+    })
+}

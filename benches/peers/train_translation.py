@@ -18,16 +18,22 @@ Needs torch, numpy, tokenizers, sacrebleu and safetensors. For example:
         --tokenizer tokenizer.json --updates 2000 --eval-at 500,1000,2000 \
         --bleu-sentences 500 --threads 2 --out runs/pytorch-seed1 --seed 1
 
+With --save-every, a run that was stopped continues where it was last saved when the same
+command is given again, with the updates that it would have made.
+
 Writes to --out:
   curve.json         settings, versions and every measurement
   curve.tsv          the measurements, one line each
   hypotheses.txt     the greedy translations behind the final BLEU, one per line
                      (hypotheses.N.txt for those asked for after update N)
-  model.safetensors  the final parameters
+  model.safetensors  the final parameters; model.N.safetensors those after update N, with
+                     --keep
+  training.pt        the state of an unfinished run, with --save-every
 """
 
 import argparse
 import gzip
+import itertools
 import json
 import math
 import os
@@ -354,11 +360,17 @@ def parse_args():
         help="updates after which to validate, besides the last")
     add("--bleu-sentences", type=int, default=0, metavar="N",
         help="translate the first N of --valid for BLEU; 0: none")
+    add("--autocast", action="store_true", help="compute in bf16 where PyTorch's autocast does")
+    add("--save-every", type=int, default=0, metavar="N",
+        help="updates between saved states, from which a run continues; 0: none")
+    add("--keep", action="store_true", help="keep the parameters of every evaluation")
     add("--bleu-at", type=updates_list, default="", metavar="N,N,...",
         help="updates after which to measure BLEU, besides the last")
     args = parser.parse_args()
     if args.updates < 1 or args.warmup < 1:
         parser.error("--updates and --warmup must be at least 1")
+    if args.save_every % REPORT_EVERY:
+        parser.error(f"--save-every must be a multiple of {REPORT_EVERY}")
     if args.d_model % 2:
         parser.error("--d-model must be even")
     if args.batch_tokens < args.max_len + 1:
@@ -420,22 +432,37 @@ def main():
     )
 
     curve = Curve(args.out, about)
+    saved = args.out / "training.pt"
     batches = training_batches(train, args.batch_tokens, random.Random(args.seed))
     evaluate_at = {*args.eval_at, *args.bleu_at, args.updates}
     bleu_at = {*args.bleu_at, args.updates} if bleu_sources else set()
     elapsed = 0.0  # training only
     all_tokens = 0
     window_loss, window_tokens, window_elapsed = 0.0, 0, 0.0  # since the last report
+    made = 0
+    if saved.exists():
+        state = torch.load(saved, weights_only=True)
+        if state["settings"] != json.dumps(about["settings"]):
+            raise ValueError(f"{saved}: of a run with other settings")
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["rng"])
+        made, elapsed, all_tokens = state["update"], state["elapsed"], state["tokens"]
+        curve.records = json.loads(state["curve"])
+        say(f"continues after update {made}")
 
     model.train()
-    for update in range(1, args.updates + 1):
+    batches = itertools.islice(batches, made, None)
+    for update in range(made + 1, args.updates + 1):
         started = time.perf_counter()
         source, inputs, labels = to_tensors(next(batches))
         lr = learning_rate(update, args.d_model, args.warmup, args.peak_rate)
         for group in optimizer.param_groups:
             group["lr"] = lr
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.autocast):
+            logits = model(source, inputs).flatten(0, 1)
         loss = F.cross_entropy(
-            model(source, inputs).flatten(0, 1),
+            logits.float(),
             labels.flatten(),
             ignore_index=PAD,
             label_smoothing=args.label_smoothing,
@@ -486,7 +513,24 @@ def main():
                 tokens_per_s=all_tokens / elapsed,
                 **record,
             )
+            if args.keep and update < args.updates:
+                save_file(model.state_dict(), args.out / f"model.{update}.safetensors")
 
+        if args.save_every and update % args.save_every == 0 and update < args.updates:
+            state = {
+                "settings": json.dumps(about["settings"]),
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "rng": torch.get_rng_state(),
+                "update": update,
+                "elapsed": elapsed,
+                "tokens": all_tokens,
+                "curve": json.dumps(curve.records),
+            }
+            torch.save(state, saved.with_suffix(".new"))
+            saved.with_suffix(".new").replace(saved)
+
+    saved.unlink(missing_ok=True)
     save_file(model.state_dict(), args.out / "model.safetensors")
 
 

@@ -4,12 +4,9 @@ use std::fmt::Debug;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor, ModuleOps};
-use burn::tensor::{Tensor, TensorPrimitive};
 use transformer_cpu::{
     AdamStep, AttentionParents, Heads, NormParents, ProductPrecision, WeightLayout,
 };
-
-use crate::ops::turn::composed;
 
 /// The inputs of attention: queries, keys and values side by side in rows, as projections produce them.
 #[derive(Debug, Clone)]
@@ -199,11 +196,7 @@ pub trait Kernels: Backend {
         x: &FloatTensor<Self>,
         turns: &FloatTensor<Self>,
         n_heads: usize,
-    ) -> FloatTensor<Self> {
-        let x = Tensor::<Self, 3>::from_primitive(TensorPrimitive::Float(x.clone()));
-        let turns = Tensor::<Self, 2>::from_primitive(TensorPrimitive::Float(turns.clone()));
-        composed(x, turns, n_heads).into_primitive().tensor()
-    }
+    ) -> FloatTensor<Self>;
 
     /// The log-softmax of each row.
     fn log_softmax_forward(x: &FloatTensor<Self>) -> FloatTensor<Self>;

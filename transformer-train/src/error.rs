@@ -94,6 +94,12 @@ pub enum TrainError {
     /// The directory already holds a model or checkpoints.
     #[error("{} already holds a model; resume it, or choose another directory", .0.display())]
     Occupied(PathBuf),
+    /// The run to resume has a model, but its checkpoints were removed.
+    #[error(
+        "{} holds a model, but no checkpoints to resume from; training it again from the beginning needs another directory",
+        .0.display()
+    )]
+    NoCheckpoints(PathBuf),
     /// Another run is training in the directory.
     #[error(
         "{} is in use by another training run; end that one first, or choose another directory",

@@ -9,6 +9,7 @@ use transformer_instances as _;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::Transformer;
+use transformer_core::formats::WEIGHTS_FILE;
 use transformer_train::data::TokenizedPair;
 use transformer_train::progress::{ObserverError, ProgressDisplay, RunObserver, TrainingPoint};
 use transformer_train::run::{RunLock, holds_model};
@@ -122,6 +123,23 @@ fn only_whole_checkpoints_and_models_are_in_the_way_of_a_new_run() {
     fs::remove_dir_all(&checkpoints).unwrap();
     fs::write(out.join("config.json"), "{}").unwrap();
     assert!(holds_model(out));
+}
+
+/// Otherwise the run would begin again, and replace the trained model.
+#[test]
+fn a_model_without_its_checkpoints_is_not_trained_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    trainer(run())
+        .directory(&out)
+        .train(pairs(), pairs())
+        .unwrap();
+    let weights = fs::read(out.join(WEIGHTS_FILE)).unwrap();
+    fs::remove_dir_all(out.join("checkpoints")).unwrap();
+    let resumed = trainer(run()).directory(&out).resume(true);
+    let error = resumed.train(pairs(), pairs()).unwrap_err();
+    assert!(matches!(&error, TrainError::NoCheckpoints(path) if *path == out));
+    assert!(fs::read(out.join(WEIGHTS_FILE)).unwrap() == weights);
 }
 
 /// Does something with the directory of its run: after an update, or after the validation of an update.

@@ -12,6 +12,7 @@ pub use self::attend::{Slots, attend};
 pub use self::likeliest::likeliest;
 use crate::elementwise::loss::log_sum_exp;
 use crate::elementwise::norm::mean_and_squares;
+pub use crate::elementwise::turn::turn;
 use crate::simd::{erf, exp, max, sum, vectorised};
 use crate::sizes::check_rows;
 use crate::types::Activation;
@@ -95,34 +96,6 @@ pub fn rms_norm(x: &mut [f32], gamma: &[f32], epsilon: f32) {
             let r = 1.0 / (squares + epsilon).sqrt();
             for (x, &g) in x.iter_mut().zip(gamma) {
                 *x = *x * r * g;
-            }
-        }
-    });
-}
-
-/// Rotates the pairs of a row's heads, `[heads, width]` (rotary positions). In each head, value `i` of the first
-/// half and value `i` of the second form a pair `(a, b)`, which becomes `(a cos - b sin, b cos + a sin)`. `turns`
-/// has the cosines of all pairs, then their sines: `[width]`.
-///
-/// # Panics
-/// When the width is odd, or the row does not consist of whole heads.
-///
-/// ```
-/// // The first pair by a right angle, the second not at all.
-/// let mut x = [1.0, 2.0, 3.0, 4.0];
-/// transformer_cpu::rows::turn(&mut x, &[0.0, 1.0, 1.0, 0.0]);
-/// assert_eq!(x, [-3.0, 2.0, 1.0, 4.0]);
-/// ```
-pub fn turn(x: &mut [f32], turns: &[f32]) {
-    let width = turns.len();
-    check_rows(x.len(), width);
-    assert!(width.is_multiple_of(2), "pairs of {width} values");
-    let (cos, sin) = turns.split_at(width / 2);
-    vectorised!({
-        for head in x.chunks_exact_mut(width.max(1)) {
-            let (a, b) = head.split_at_mut(width / 2);
-            for ((a, b), (&cos, &sin)) in a.iter_mut().zip(b).zip(cos.iter().zip(sin)) {
-                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
             }
         }
     });

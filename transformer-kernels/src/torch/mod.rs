@@ -9,6 +9,7 @@ mod mkl;
 mod norm;
 mod slices;
 
+use burn::tensor::TensorPrimitive;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_tch::{LibTorch, TchTensor};
 use tch::{Kind, Tensor};
@@ -16,6 +17,7 @@ use transformer_cpu::{AdamStep, AttentionParents, NormParents, ProductPrecision,
 
 use self::dropout::Dropped;
 use crate::kernels::{Kernels, MaskTensors, Packed};
+use crate::ops::turn::composed;
 
 impl Kernels for LibTorch {
     type Dropped = Dropped;
@@ -161,6 +163,13 @@ impl Kernels for LibTorch {
         wanted: AttentionParents,
     ) -> [Option<TchTensor>; 2] {
         attention::backward(grad, packed, mask, attended, p, wanted)
+    }
+
+    fn turn_heads(x: &TchTensor, turns: &TchTensor, n_heads: usize) -> TchTensor {
+        let [x, turns] = [x, turns].map(|tensor| TensorPrimitive::Float(tensor.clone()));
+        let x = burn::tensor::Tensor::<Self, 3>::from_primitive(x);
+        let turns = burn::tensor::Tensor::<Self, 2>::from_primitive(turns);
+        composed(x, turns, n_heads).into_primitive().tensor()
     }
 
     fn log_softmax_forward(x: &TchTensor) -> TchTensor {

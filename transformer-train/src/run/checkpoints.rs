@@ -124,7 +124,7 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     /// Opens the locked directory; refuses one that already holds a model or checkpoints, unless the run is
-    /// resumed.
+    /// resumed, and one to be resumed whose checkpoints were removed.
     pub fn open(lock: RunLock, resume: bool) -> Result<Self, TrainError> {
         let checkpoints = Self {
             lock,
@@ -137,6 +137,10 @@ impl Checkpoints {
         }
         let below = checkpoints.below();
         if !below.is_dir() {
+            // A run makes the folder before its model.
+            if checkpoints.has_model() {
+                return Err(TrainError::NoCheckpoints(directory.to_owned()));
+            }
             fs::create_dir(&below).map_err(TrainError::io(&below))?;
         }
         checkpoints.remove_unfinished()?;

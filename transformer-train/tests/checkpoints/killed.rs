@@ -202,6 +202,8 @@ fn resume_each<B: AutodiffBackend>(
     for (index, state) in states.iter().enumerate() {
         let out = folder.path().join(index.to_string());
         write(state, &out);
+        // A run makes it before its model; it is not among the files while it is empty.
+        std::fs::create_dir_all(out.join("checkpoints")).unwrap();
         let files: Vec<_> = state.keys().collect();
         trainer(&out)
             .train(points(), held_out())

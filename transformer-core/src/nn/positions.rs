@@ -155,9 +155,8 @@ pub fn sinusoidal_encoding<B: Backend>(
     d_model: usize,
     device: &B::Device,
 ) -> Tensor<B, 2> {
-    let values = Positions::Sinusoidal.fixed_values(first, len, d_model);
-    let values = values.expect("sines are fixed");
-    tensor(values, [len, d_model], device)
+    let encoding = Positions::Sinusoidal.fixed(first, len, d_model, device);
+    encoding.expect("sines are fixed")
 }
 
 /// A constant in the backend's float type.
@@ -173,39 +172,34 @@ pub(crate) fn tensor<B: Backend>(
 /// A feature of fixed positions: the sine or cosine of the position times the frequency.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wave {
+    function: fn(f64) -> f64,
     frequency: f64,
-    is_cosine: bool,
 }
 
 impl Wave {
+    /// The frequency is `10000^(-i/n)`.
+    fn new(function: fn(f64) -> f64, i: usize, n: f64) -> Self {
+        let frequency = (-(i as f64) * 10_000_f64.ln() / n).exp();
+        Self {
+            function,
+            frequency,
+        }
+    }
+
     /// The value at a position.
     pub fn at(self, position: usize) -> f64 {
-        let angle = position as f64 * self.frequency;
-        match self.is_cosine {
-            true => angle.cos(),
-            false => angle.sin(),
-        }
+        (self.function)(position as f64 * self.frequency)
     }
 }
 
 impl Positions {
     /// The features of these positions: `[d_model]`; `None` if positions are learned or not added.
     pub(crate) fn waves(self, d_model: usize) -> Option<Vec<Wave>> {
-        // The frequency 10000^(-i/n).
-        let frequency = |i: usize, n: f64| (-(i as f64) * 10_000_f64.ln() / n).exp();
-        let sine = |frequency| Wave {
-            frequency,
-            is_cosine: false,
-        };
-        let cosine = |frequency| Wave {
-            frequency,
-            is_cosine: true,
-        };
         match self {
             Self::Sinusoidal => {
                 let wave = |feature: usize| match feature % 2 {
-                    0 => sine(frequency(feature, d_model as f64)),
-                    _ => cosine(frequency(feature - 1, d_model as f64)),
+                    0 => Wave::new(f64::sin, feature, d_model as f64),
+                    _ => Wave::new(f64::cos, feature - 1, d_model as f64),
                 };
                 Some((0..d_model).map(wave).collect())
             }
@@ -215,11 +209,11 @@ impl Positions {
                     true => (half, half as f64 - 1.0),
                     false => (d_model - half, d_model as f64 / 2.0),
                 };
-                let sines = (0..sines).map(|i| sine(frequency(i, n)));
-                let cosines = (0..half).map(|i| cosine(frequency(i, n)));
+                let sines = (0..sines).map(|i| Wave::new(f64::sin, i, n));
+                let cosines = (0..half).map(|i| Wave::new(f64::cos, i, n));
                 let mut waves: Vec<_> = sines.chain(cosines).collect();
                 // The extra feature of an odd width, which is 0 everywhere.
-                waves.resize(d_model, sine(0.0));
+                waves.resize(d_model, Wave::new(|_| 0.0, 0, n));
                 Some(waves)
             }
             _ => None,
@@ -245,8 +239,8 @@ impl Positions {
         d_model: usize,
         device: &B::Device,
     ) -> Option<Tensor<B, 2>> {
-        let values = self.fixed_values(first, len, d_model)?;
-        Some(tensor(values, [len, d_model], device))
+        let values = self.fixed_values(first, len, d_model);
+        values.map(|values| tensor(values, [len, d_model], device))
     }
 }
 

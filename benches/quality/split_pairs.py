@@ -32,15 +32,18 @@ def main():
     lines = gzip.open if args.pairs.suffix == ".gz" else open
     targets = {}
     with lines(args.pairs, "rt", encoding="utf-8", newline="\n") as file:
-        for line in file:
-            source, target = line.rstrip("\n").split("\t")
+        for number, line in enumerate(file, 1):
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) != 2:
+                parser.error(f"{args.pairs}:{number}: {len(fields)} fields, expected 2")
+            source, target = fields
             if all(len(side.split()) in args.words for side in (source, target)):
                 targets.setdefault(source, []).append(target)
     sources = sorted(targets)
     order = random.Random(args.seed)
     order.shuffle(sources)
-    valid, test, rest = (sources[first:end] for first, end in
-        ((0, args.valid), (args.valid, args.valid + args.test), (args.valid + args.test, None)))
+    valid, others = sources[: args.valid], sources[args.valid :]
+    test, rest = others[: args.test], others[args.test :]
     train = [(source, target) for source in rest for target in targets[source]]
     order.shuffle(train)
     count = len(train) if args.train is None else args.train

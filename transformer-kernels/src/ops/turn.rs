@@ -1,13 +1,13 @@
 //! Rotary positions (Su et al., 2021).
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorPrimitive};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, operand, pass_back, record};
+use crate::autodiff::{first, operand, pass_back, record, wrapped};
 use crate::kernels::Kernels;
 
 /// Rotates the pairs of heads by the angles of their positions.
@@ -103,7 +103,7 @@ impl<I: Kernels> Backward<I, 1> for TurnHeads {
 
 /// Turns by the opposite angles.
 fn turned_back<I: Backend>(turns: FloatTensor<I>) -> FloatTensor<I> {
-    let turns = Tensor::<I, 2>::from_primitive(TensorPrimitive::Float(turns));
+    let turns: Tensor<I, 2> = wrapped(turns);
     let [_, d_k] = turns.dims();
     let half = d_k / 2;
     let cos = turns.clone().slice_dim(1, 0..half);

@@ -9,13 +9,13 @@ mod mkl;
 mod norm;
 mod slices;
 
-use burn::tensor::TensorPrimitive;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_tch::{LibTorch, TchTensor};
 use tch::{Kind, Tensor};
 use transformer_cpu::{AdamStep, AttentionParents, NormParents, ProductPrecision, WeightLayout};
 
 use self::dropout::Dropped;
+use crate::autodiff::wrapped;
 use crate::kernels::{Kernels, MaskTensors, Packed};
 use crate::ops::turn::composed;
 
@@ -166,10 +166,8 @@ impl Kernels for LibTorch {
     }
 
     fn turn_heads(x: &TchTensor, turns: &TchTensor, n_heads: usize) -> TchTensor {
-        let [x, turns] = [x, turns].map(|tensor| TensorPrimitive::Float(tensor.clone()));
-        let x = burn::tensor::Tensor::<Self, 3>::from_primitive(x);
-        let turns = burn::tensor::Tensor::<Self, 2>::from_primitive(turns);
-        composed(x, turns, n_heads).into_primitive().tensor()
+        let turned = composed::<Self>(wrapped(x.clone()), wrapped(turns.clone()), n_heads);
+        turned.into_primitive().tensor()
     }
 
     fn log_softmax_forward(x: &TchTensor) -> TchTensor {

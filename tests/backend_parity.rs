@@ -4,6 +4,9 @@
 //! the reference saved and computes each [`Quantity`]; the output is one table of the largest errors.
 //! `cargo test --features flex,wgpu,tch --test backend_parity` prints it.
 
+#[path = "support/devices.rs"]
+mod devices;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,12 +24,14 @@ use transformer_core::formats::WEIGHTS_FILE;
 use transformer_core::models::WeightTying;
 use transformer_core::nn::{Activation, AttentionWeights, NormKind, NormPlacement, Positions};
 use transformer_core::{Request, Transformer, TransformerConfig};
-use transformer_program::{BackendChoice, BackendTask, Precision, run_at, run_on};
+use transformer_program::{BackendChoice, BackendTask, Precision};
 use transformer_train::data::TokenizedPair;
 use transformer_train::objective::LabelSmoothedCrossEntropy;
 use transformer_train::optim::{AdamConfig, RateSchedule};
 use transformer_train::progress::ProgressDisplay;
 use transformer_train::{Trainer, TrainingConfig};
+
+use devices::run_on_named_device;
 
 /// A quantity that is compared, and the bound of its error.
 struct Quantity {
@@ -249,6 +254,7 @@ impl<B: Backend> Batch<B> {
 type Measured = BTreeMap<&'static str, Vec<Vec<f64>>>;
 
 /// Measures a backend on the model in a directory.
+#[derive(Clone, Copy)]
 struct Measure<'a> {
     config: &'a TransformerConfig,
     directory: &'a Path,
@@ -262,6 +268,7 @@ impl<'a> Measure<'a> {
 }
 
 /// Measures only the quantities that are compared in 16 bits, too.
+#[derive(Clone, Copy)]
 struct MeasureInference<'a>(Measure<'a>);
 
 impl BackendTask for MeasureInference<'_> {
@@ -481,10 +488,13 @@ impl Reference {
     fn measure(&self, backend: BackendChoice, precision: Precision) -> Option<Measured> {
         let measure = Measure::new(&self.config, &self.directory);
         match precision {
-            Precision::F32 => Some(run_on(backend, measure).expect("the backend starts")),
+            Precision::F32 => {
+                let measured = run_on_named_device(backend, precision, measure);
+                Some(measured.expect("the backend starts"))
+            }
             // Of packed models, whose tests are in transformer-core.
             Precision::Int8 => None,
-            _ => run_at(backend, precision, MeasureInference(measure)).ok(),
+            _ => run_on_named_device(backend, precision, MeasureInference(measure)).ok(),
         }
     }
 

@@ -4,6 +4,9 @@
 //! options and weights, on ndarray and flex; the models here are tiny, for llvmpipe. A failure names its
 //! backends: `cargo test --features flex,wgpu,tch --test promises`.
 
+#[path = "support/devices.rs"]
+mod devices;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::catch_unwind;
@@ -33,12 +36,14 @@ use transformer_core::packed::PackedPrecision;
 use transformer_core::{
     DecodeOptions, Request, Search, Tokenizers, Transformer, TransformerConfig, Translator,
 };
-use transformer_program::{BackendChoice, BackendTask, run_on};
+use transformer_program::{BackendChoice, BackendTask, Precision};
 use transformer_train::data::{TokenizedPair, Update, train_bpe};
 use transformer_train::learner::TrainingModel;
 use transformer_train::objective::{LossOptions, LossSums, Objective, sequence_loss};
 use transformer_train::progress::ProgressDisplay;
 use transformer_train::{TrainError, Trainer, TrainingConfig};
+
+use devices::run_on_named_device;
 
 /// Each line is a test: a function on a type of backends, B being any that is compiled in.
 macro_rules! promises {
@@ -103,7 +108,8 @@ impl Promise {
         let mut failed = Vec::new();
         for &backend in BackendChoice::value_variants() {
             println!("{backend}:");
-            let run = || run_on(backend, self).expect("the backend starts");
+            let run =
+                || run_on_named_device(backend, Precision::F32, self).expect("the backend starts");
             if catch_unwind(run).is_err() {
                 failed.push(backend.to_string());
             }

@@ -88,7 +88,10 @@ impl Parity {
             Some(prefix) => Pretrained::open(directory)?.with_prefix(prefix),
             None => Pretrained::open(directory)?,
         };
-        pretrained.compare::<B>(device)
+        match self.backend.multiplies_in_tf32() {
+            true => pretrained.in_tf32().compare::<B>(device),
+            false => pretrained.compare::<B>(device),
+        }
     }
 }
 

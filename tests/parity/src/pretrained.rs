@@ -29,7 +29,7 @@ use super::compare::OUTPUT_BOUND;
 use super::expected::{Expected, Sentence, Target, Vocabulary, translated};
 use super::io::Io;
 use super::language_model::OfLanguageModel;
-use super::report::{Difference, Report, Row, difference};
+use super::report::{Difference, Report, Row, TF32_ERROR, difference};
 use super::translations::OfTranslations;
 use super::{IO_FILE, Result};
 
@@ -82,6 +82,18 @@ impl Pretrained {
         self
     }
 
+    /// For a backend that multiplies in TF32, as [`Report::in_tf32`]: tokens and translations are equally likely, if their
+    /// log-probabilities differ by no more than these errors.
+    pub fn in_tf32(mut self) -> Self {
+        let tie = match &mut self.0 {
+            Kind::HuggingFace(own) => &mut own.tie,
+            Kind::Translations(own) => &mut own.tie,
+            Kind::LanguageModel(own) => &mut own.tie,
+        };
+        *tie = TIE * TF32_ERROR;
+        self
+    }
+
     /// Measures how far tokens, logits or scores, and translations are from those expected.
     ///
     /// # Errors
@@ -100,6 +112,8 @@ struct OfHuggingFace {
     directory: PathBuf,
     expected: Expected,
     io: Io,
+    /// Largest difference of two log-probabilities that are equal up to rounding.
+    tie: f64,
 }
 
 impl OfHuggingFace {
@@ -112,6 +126,7 @@ impl OfHuggingFace {
             directory,
             expected,
             io,
+            tie: TIE,
         })
     }
 
@@ -248,6 +263,7 @@ struct Decoding<'a, B: Backend> {
     model: &'a Transformer<B>,
     expected: &'a Expected,
     options: DecodeOptions,
+    tie: f64,
 }
 
 /// A sentence that is not translated as by another system.
@@ -271,6 +287,7 @@ impl<'a, B: Backend> Decoding<'a, B> {
                 forced_first: expected.forced_first.or(options.forced_first),
                 ..options
             },
+            tie: pretrained.tie,
         })
     }
 
@@ -294,7 +311,7 @@ impl<'a, B: Backend> Decoding<'a, B> {
                 continue;
             }
             let gap = self.gap(sentence, [ours, &expected])?;
-            match gap.is_some_and(|(_, gap)| gap.abs() <= TIE) {
+            match gap.is_some_and(|(_, gap)| gap.abs() <= self.tie) {
                 true => ties += 1,
                 false => wrong += 1,
             }
@@ -347,7 +364,7 @@ impl<'a, B: Backend> Decoding<'a, B> {
             let [ours, hugging_face, ctranslate2] = self.scores(&unlike)?;
             if Some(&unlike.ours) == unlike.ctranslate2.as_ref() {
                 as_ctranslate2 += 1;
-            } else if ours >= hugging_face - TIE && ours >= ctranslate2 - TIE {
+            } else if ours >= hugging_face - self.tie && ours >= ctranslate2 - self.tie {
                 as_good += 1;
             }
             notes.push(unlike.note("beam 4", [ours, hugging_face, ctranslate2]));
@@ -360,8 +377,8 @@ impl<'a, B: Backend> Decoding<'a, B> {
         Ok(row)
     }
 
-    /// The number of translations by the beam, as CTranslate2's ends, that are not CTranslate2's, where these are
-    /// known.
+    /// The number of translations by the beam, as CTranslate2's ends, that are neither CTranslate2's nor as likely, where
+    /// CTranslate2's are known.
     fn beside_ctranslate2(&self, notes: &mut Vec<String>) -> Result<Option<Row>> {
         let mut texts = self.expected.texts();
         if !texts.any(|sentence| sentence.ct2.is_some()) {
@@ -377,8 +394,10 @@ impl<'a, B: Backend> Decoding<'a, B> {
             compared += 1;
             // It does not say whether a target ended or was cut.
             if ctranslate2.tokens != unlike.ours.tokens {
-                wrong += 1;
-                notes.push(unlike.note("as CTranslate2", self.scores(&unlike)?));
+                let scores = self.scores(&unlike)?;
+                let [ours, _, theirs] = scores;
+                wrong += usize::from((ours - theirs).abs() > self.tie);
+                notes.push(unlike.note("as CTranslate2", scores));
             }
         }
         let mut row = count("as CTranslate2", wrong, compared);

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// How many times as large as in f32 an error may be where matrix multiplications are in TF32.
+pub(super) const TF32_ERROR: f64 = 1000.0;
+
 /// A model's errors, measured against another system, quantity by quantity.
 pub struct Report {
     pub(super) title: String,
@@ -29,7 +32,7 @@ impl Report {
                 _ if is_amplified => f64::INFINITY,
                 // Counts of tokens and sentences.
                 bound if bound >= 0.1 => bound,
-                bound => 1000.0 * bound,
+                bound => TF32_ERROR * bound,
             };
         }
         self

@@ -63,6 +63,8 @@ pub(super) struct OfTranslations {
     /// Tokens that no translation has.
     banned_tokens: Vec<u32>,
     expected: Expected,
+    /// Largest difference of two log-probabilities that are equal up to rounding.
+    pub tie: f64,
 }
 
 impl OfTranslations {
@@ -77,6 +79,7 @@ impl OfTranslations {
             directory: directory.to_owned(),
             banned_tokens: options.unwrap_or_default().banned_tokens,
             expected,
+            tie: TIE,
         })
     }
 
@@ -194,7 +197,7 @@ impl OfTranslations {
             notes.push(format!(
                 "{quantity}: {text}: ours {ours:.5}, expected {theirs:.5}"
             ));
-            wrong += usize::from((ours - theirs).abs() > TIE);
+            wrong += usize::from((ours - theirs).abs() > self.tie);
         }
         Ok(count(quantity, wrong, cases.len()))
     }
@@ -219,7 +222,7 @@ impl OfTranslations {
                 continue;
             }
             let [ours, theirs] = [mean(model, case, &ours)?, mean(model, case, expected)?];
-            as_good += usize::from(ours >= theirs - TIE);
+            as_good += usize::from(ours >= theirs - self.tie);
             let text = beginning(case.text);
             notes.push(format!(
                 "beam 4: {text}: ours {ours:.5}, expected {theirs:.5}"

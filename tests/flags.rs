@@ -372,6 +372,10 @@ fn a_device_is_named_by_a_flag_or_by_the_environment() {
         assert_eq!(fails(&mut command), expected);
     }
     let mut command = with_model("translate", &pretrained());
+    command.args(["--backend", "ndarray", "--device", "cpu,cpu"]);
+    let expected = "error: ndarray: cpu,cpu are several devices; only `train` computes on several, and not on wgpu";
+    assert_eq!(fails(&mut command), expected);
+    let mut command = with_model("translate", &pretrained());
     command.args(["--backend", "ndarray"]);
     let error = fails(command.env("TRANSFORMER_DEVICE", "mps"));
     let expected = "error: ndarray: no device `mps`; this computer has: cpu";

@@ -151,6 +151,32 @@ fn the_number_of_threads_changes_no_bit() {
     }
 }
 
+/// One batch per device. The same device twice computes what it computes once.
+#[test]
+fn train_names_several_devices() {
+    let folder = folder();
+    let weights = |devices: &str| {
+        let model = folder.path().join(devices);
+        let mut command = train(folder.path(), &model);
+        command.args(["--backend", "ndarray", "--device", devices]);
+        command.args(["--batches-per-update", "2"]);
+        succeeds(&mut command);
+        fs::read(model.join("model.safetensors")).expect("weights")
+    };
+    assert!(weights("cpu") == weights("cpu,cpu"));
+    let mut command = train(folder.path(), &folder.path().join("model"));
+    let error = fails(command.args(["--backend", "ndarray", "--device", "cpu,cpu"]));
+    let expected =
+        "error: `training.batches_per_update` is 1; 2 devices need at least 2, one batch each";
+    assert_eq!(error, expected);
+    if cfg!(feature = "wgpu") {
+        let mut command = train(folder.path(), &folder.path().join("model"));
+        let error = fails(command.args(["--backend", "wgpu", "--device", "cpu,cpu"]));
+        let expected = "error: wgpu: cpu,cpu are several devices; only `train` computes on several, and not on wgpu";
+        assert_eq!(error, expected);
+    }
+}
+
 #[test]
 fn a_model_is_not_overwritten_without_resume() {
     let (folder, model) = trained();

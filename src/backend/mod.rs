@@ -132,13 +132,13 @@ impl std::fmt::Display for BackendChoice {
     }
 }
 
-/// A backend, and the device to run on.
+/// A backend, and the devices to run on.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
     /// The backend.
     pub backend: BackendChoice,
-    /// The name of one of its [devices](NamedDevice); by default, the environment variable `TRANSFORMER_DEVICE`, or the
-    /// backend's default device.
+    /// The name of one of its [devices](NamedDevice), or for a task of [several](BackendTask::SEVERAL_DEVICES) their names,
+    /// separated by commas; by default, the environment variable `TRANSFORMER_DEVICE`, or the backend's default device.
     pub device: Option<&'a str>,
 }
 
@@ -154,25 +154,51 @@ impl Target<'_> {
         Ok(match self.backend {
             #[cfg(feature = "wgpu")]
             BackendChoice::Wgpu => {
-                let (device, _) = vulkan::start(self.device()?)?;
-                multiplies_in::<burn_wgpu::Wgpu>(Bf16, &device)
+                let (devices, _) = self.started(false, vulkan::start)?;
+                let multiplies = |device| multiplies_in::<burn_wgpu::Wgpu>(Bf16, device);
+                devices.iter().all(multiplies)
             }
             #[cfg(feature = "cuda")]
             BackendChoice::Cuda => {
-                let (device, _) = cuda::start(self.device()?)?;
-                multiplies_in::<burn_cuda::Cuda>(Bf16, &device)
+                let (devices, _) = self.started(true, cuda::start)?;
+                let multiplies = |device| multiplies_in::<burn_cuda::Cuda>(Bf16, device);
+                devices.iter().all(multiplies)
             }
             #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
             _ => true,
         })
     }
 
-    fn device<D: NamedDevice + Default>(self) -> Result<D, BackendError> {
-        let device = self.device.map_or_else(D::of_environment, D::named);
-        device.map_err(|source| BackendError::Device {
-            backend: self.backend,
-            source,
-        })
+    /// The devices, the main one first; an error if there are several for a task of one.
+    fn devices<D: NamedDevice + Default>(self, several: bool) -> Result<Vec<D>, BackendError> {
+        let backend = self.backend;
+        let one = self.device.map_or_else(D::of_environment, D::named);
+        let devices = match (one, self.device) {
+            (Ok(device), _) => Ok(vec![device]),
+            // A description may have commas, too, so that the whole text was looked for first.
+            (Err(_), Some(names)) if names.contains(',') => {
+                if !several {
+                    let names = names.to_owned();
+                    return Err(BackendError::OneDevice { backend, names });
+                }
+                names.split(',').map(D::named).collect()
+            }
+            (Err(error), _) => Err(error),
+        };
+        devices.map_err(|source| BackendError::Device { backend, source })
+    }
+
+    /// The [`devices`](Self::devices), started, with their descriptions in one text.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    fn started<D: NamedDevice + Default>(
+        self,
+        several: bool,
+        start: impl Fn(D) -> Result<(D, String), BackendError>,
+    ) -> Result<(Vec<D>, String), BackendError> {
+        let started = self.devices(several)?.into_iter().map(start);
+        let started: Vec<_> = started.collect::<Result<_, _>>()?;
+        let (devices, descriptions): (Vec<_>, Vec<_>) = started.into_iter().unzip();
+        Ok((devices, descriptions.join(" and ")))
     }
 }
 
@@ -217,6 +243,16 @@ pub enum BackendError {
         backend: BackendChoice,
         /// The devices that it has.
         source: DeviceError,
+    },
+    /// The task or the backend computes on one device only. Burn's wgpu cannot copy tensors to another device.
+    #[error(
+        "{backend}: {names} are several devices; only `train` computes on several, and not on wgpu"
+    )]
+    OneDevice {
+        /// The backend.
+        backend: BackendChoice,
+        /// The names of the devices.
+        names: String,
     },
     /// wgpu found no adapter.
     #[error(
@@ -275,14 +311,26 @@ pub trait BackendTask {
     /// Its result.
     type Output;
 
+    /// Whether the task computes on several devices, by [`run_on_several`](Self::run_on_several).
+    const SEVERAL_DEVICES: bool = false;
+
     /// Runs on the backend `B`.
     fn run<B: Backend>(self, device: B::Device) -> Self::Output;
+
+    /// Runs on several devices of the backend `B`, the main one first. By default, on the main one.
+    fn run_on_several<B: Backend>(self, devices: Vec<B::Device>) -> Self::Output
+    where
+        Self: Sized,
+    {
+        self.run::<B>(devices.into_iter().next().unwrap_or_default())
+    }
 }
 
 /// Runs a task in single precision on a backend, and names its device on standard error.
 ///
 /// # Errors
-/// When the device or its driver is missing, or `TRANSFORMER_SIMD` names an unknown instruction set.
+/// When the device or its driver is missing, several devices are named for a task of one, or `TRANSFORMER_SIMD` names an
+/// unknown instruction set.
 pub fn run_on<'a, T: BackendTask>(
     target: impl Into<Target<'a>>,
     task: T,
@@ -305,53 +353,59 @@ pub fn run_at<'a, T: BackendTask>(
     if !backend.computes_in(precision) {
         return Err(BackendError::Precision { backend, precision });
     }
+    let several = T::SEVERAL_DEVICES;
     let announce = |device: &str| announce(backend, device, precision);
     Ok(match backend {
         #[cfg(feature = "ndarray")]
         BackendChoice::Ndarray => {
-            let device = target.device()?;
+            let devices = target.devices(several)?;
             announce(&processor()?);
-            task.run::<burn_ndarray::NdArray>(device)
+            task.run_on_several::<burn_ndarray::NdArray>(devices)
         }
         #[cfg(feature = "flex")]
         BackendChoice::Flex => {
-            let device = target.device()?;
+            let devices = target.devices(several)?;
             announce(&processor()?);
-            task.run::<burn_flex::Flex>(device)
+            task.run_on_several::<burn_flex::Flex>(devices)
         }
         #[cfg(feature = "wgpu")]
         BackendChoice::Wgpu => {
             type Half = burn_wgpu::Wgpu<f16, i32, u32>;
 
-            let (device, adapter) = vulkan::start(target.device()?)?;
+            let (devices, adapters) = target.started(false, vulkan::start)?;
+            let has_half = |device| Half::supports_dtype(device, burn::tensor::DType::F16);
             let is_half = precision == Precision::F16;
-            if is_half && !Half::supports_dtype(&device, burn::tensor::DType::F16) {
+            if is_half && !devices.iter().all(has_half) {
+                let adapter = adapters;
                 return Err(BackendError::Adapter { adapter, precision });
             }
-            announce(&adapter);
+            announce(&adapters);
             match is_half {
-                true => task.run::<Half>(device),
-                false => task.run::<burn_wgpu::Wgpu>(device),
+                true => task.run_on_several::<Half>(devices),
+                false => task.run_on_several::<burn_wgpu::Wgpu>(devices),
             }
         }
         #[cfg(feature = "tch")]
         BackendChoice::Tch => {
-            let device = target.device()?;
-            announce(&libtorch::describe(device)?);
+            let devices = target.devices(several)?;
+            let described = devices.iter().map(|&device| libtorch::describe(device));
+            announce(&described.collect::<Result<Vec<_>, _>>()?.join(" and "));
             match precision {
-                Precision::F16 => task.run::<burn_tch::LibTorch<f16>>(device),
-                Precision::Bf16 => task.run::<burn_tch::LibTorch<bf16>>(device),
-                Precision::F32 | Precision::Int8 => task.run::<burn_tch::LibTorch>(device),
+                Precision::F16 => task.run_on_several::<burn_tch::LibTorch<f16>>(devices),
+                Precision::Bf16 => task.run_on_several::<burn_tch::LibTorch<bf16>>(devices),
+                Precision::F32 | Precision::Int8 => {
+                    task.run_on_several::<burn_tch::LibTorch>(devices)
+                }
             }
         }
         #[cfg(feature = "cuda")]
         BackendChoice::Cuda => {
-            let (device, card) = cuda::start(target.device()?)?;
-            announce(&card);
+            let (devices, cards) = target.started(several, cuda::start)?;
+            announce(&cards);
             match precision {
-                Precision::F16 => task.run::<burn_cuda::Cuda<f16>>(device),
-                Precision::Bf16 => task.run::<burn_cuda::Cuda<bf16>>(device),
-                Precision::F32 | Precision::Int8 => task.run::<burn_cuda::Cuda>(device),
+                Precision::F16 => task.run_on_several::<burn_cuda::Cuda<f16>>(devices),
+                Precision::Bf16 => task.run_on_several::<burn_cuda::Cuda<bf16>>(devices),
+                Precision::F32 | Precision::Int8 => task.run_on_several::<burn_cuda::Cuda>(devices),
             }
         }
     })

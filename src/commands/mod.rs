@@ -56,7 +56,7 @@ pub struct Common {
     backend: BackendChoice,
     /// Device to run on, as listed by `transformer info --devices` [default: the value of the environment variable
     /// TRANSFORMER_DEVICE if it is set; otherwise the first GPU with wgpu and cuda, the CPU with the other backends and
-    /// where wgpu finds no GPU]
+    /// where wgpu finds no GPU]. `train` accepts several, separated by commas, but not on wgpu
     #[arg(long, global = true, value_name = "NAME")]
     device: Option<String>,
     /// Random seed for initial weights, held-out pairs, batches, dropout and samples [default: 0]

@@ -55,8 +55,15 @@ pub struct Run {
 impl BackendTask for Run {
     type Output = Result;
 
+    const SEVERAL_DEVICES: bool = true;
+
     fn run<B: Backend>(self, device: B::Device) -> Result {
-        let model = self.first_model::<B>(&device)?;
+        self.run_on_several::<B>(vec![device])
+    }
+
+    fn run_on_several<B: Backend>(self, devices: Vec<B::Device>) -> Result {
+        self.check_devices(devices.len())?;
+        let model = self.first_model::<B>(&devices[0])?;
         let options = self.first_options()?;
         if self.ranks.is_first() {
             self.say_what_it_is();
@@ -86,6 +93,7 @@ impl BackendTask for Run {
         ranks.limit_waits(plan.run.longest_wait());
         let mut trainer = Trainer::new(model, plan.training.clone())
             .ranks(&ranks)
+            .devices(devices)
             .tokenizers(&prepared.tokenizers)
             .resume(resume)
             .interrupter(interrupter)
@@ -149,6 +157,19 @@ impl Run {
                 initial_options(init, &self.prepared.tokenizers)
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Each device of a process computes some of its batches of an update.
+    fn check_devices(&self, devices: usize) -> Result {
+        let batches = self.plan.training.batches_per_update;
+        let least = devices * self.ranks.size();
+        match batches < least {
+            true => Err(format!(
+                "`training.batches_per_update` is {batches}; {devices} devices need at least {least}, one batch each"
+            )
+            .into()),
+            false => Ok(()),
         }
     }
 

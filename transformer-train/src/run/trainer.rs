@@ -217,7 +217,8 @@ where
     }
 
     /// Trains on these devices: the first holds the model and the optimizer, and each computes some of an update's
-    /// batches. By default, the model's own device.
+    /// batches. By default, the model's own device. Not for wgpu: Burn 0.21 cannot copy its tensors from one device to
+    /// another, and goes on with wrong values.
     pub fn devices(mut self, devices: Vec<B::Device>) -> Self {
         if !devices.is_empty() {
             self.devices = devices;

@@ -780,6 +780,7 @@ fn every_ready_file_says_a_run() {
     let names: Vec<_> = configs().into_keys().collect();
     let expected = [
         "g2p",
+        "inflection",
         "iwslt",
         "multi30k",
         "student",
@@ -859,6 +860,7 @@ fn ready_files_train_on_any_pairs() {
     for (name, numbers) in [
         ("multi30k", ["BLEU", "chrF"]),
         ("g2p", ["Token error rate %", "WER %"]),
+        ("inflection", ["Exact match %", "Token error rate %"]),
     ] {
         let out = folder.path().join(name);
         let mut command = train(&configs()[name], &out);

@@ -377,8 +377,8 @@ impl<'a, B: Backend> Decoding<'a, B> {
         Ok(row)
     }
 
-    /// The number of translations by the beam, as CTranslate2's ends, that are neither CTranslate2's nor as likely, where
-    /// CTranslate2's are known.
+    /// The number of translations by the beam, as CTranslate2's ends, that are not CTranslate2's, where these are
+    /// known.
     fn beside_ctranslate2(&self, notes: &mut Vec<String>) -> Result<Option<Row>> {
         let mut texts = self.expected.texts();
         if !texts.any(|sentence| sentence.ct2.is_some()) {
@@ -394,10 +394,8 @@ impl<'a, B: Backend> Decoding<'a, B> {
             compared += 1;
             // It does not say whether a target ended or was cut.
             if ctranslate2.tokens != unlike.ours.tokens {
-                let scores = self.scores(&unlike)?;
-                let [ours, _, theirs] = scores;
-                wrong += usize::from((ours - theirs).abs() > self.tie);
-                notes.push(unlike.note("as CTranslate2", scores));
+                wrong += 1;
+                notes.push(unlike.note("as CTranslate2", self.scores(&unlike)?));
             }
         }
         let mut row = count("as CTranslate2", wrong, compared);

@@ -24,14 +24,14 @@ use transformer_core::formats::WEIGHTS_FILE;
 use transformer_core::models::WeightTying;
 use transformer_core::nn::{Activation, AttentionWeights, NormKind, NormPlacement, Positions};
 use transformer_core::{Request, Transformer, TransformerConfig};
-use transformer_program::{BackendChoice, BackendTask, Precision};
+use transformer_program::{BackendChoice, BackendTask, Precision, Target, run_at, run_on};
 use transformer_train::data::TokenizedPair;
 use transformer_train::objective::LabelSmoothedCrossEntropy;
 use transformer_train::optim::{AdamConfig, RateSchedule};
 use transformer_train::progress::ProgressDisplay;
 use transformer_train::{Trainer, TrainingConfig};
 
-use devices::run_on_named_device;
+use devices::every_backend;
 
 /// A quantity that is compared, and the bound of its error.
 struct Quantity {
@@ -254,7 +254,6 @@ impl<B: Backend> Batch<B> {
 type Measured = BTreeMap<&'static str, Vec<Vec<f64>>>;
 
 /// Measures a backend on the model in a directory.
-#[derive(Clone, Copy)]
 struct Measure<'a> {
     config: &'a TransformerConfig,
     directory: &'a Path,
@@ -268,7 +267,6 @@ impl<'a> Measure<'a> {
 }
 
 /// Measures only the quantities that are compared in 16 bits, too.
-#[derive(Clone, Copy)]
 struct MeasureInference<'a>(Measure<'a>);
 
 impl BackendTask for MeasureInference<'_> {
@@ -485,16 +483,13 @@ impl Reference {
     }
 
     /// The numbers that a backend computes of the model; `None` where it lacks the precision.
-    fn measure(&self, backend: BackendChoice, precision: Precision) -> Option<Measured> {
+    fn measure(&self, target: Target<'_>, precision: Precision) -> Option<Measured> {
         let measure = Measure::new(&self.config, &self.directory);
         match precision {
-            Precision::F32 => {
-                let measured = run_on_named_device(backend, precision, measure);
-                Some(measured.expect("the backend starts"))
-            }
+            Precision::F32 => Some(run_on(target, measure).expect("the backend starts")),
             // Of packed models, whose tests are in transformer-core.
             Precision::Int8 => None,
-            _ => run_on_named_device(backend, precision, MeasureInference(measure)).ok(),
+            _ => run_at(target, precision, MeasureInference(measure)).ok(),
         }
     }
 
@@ -523,12 +518,13 @@ fn main() -> ExitCode {
     let references = models().map(Reference::new);
     let mut columns = Vec::new();
     let mut failures = Vec::new();
-    for &backend in BackendChoice::value_variants() {
+    for target in every_backend() {
+        let backend = target.backend;
         for &precision in Precision::value_variants() {
             let name = format!("{backend} {precision}");
             let mut worst = [const { None }; QUANTITIES.len()];
             for reference in &references {
-                let Some(measured) = reference.measure(backend, precision) else {
+                let Some(measured) = reference.measure(target, precision) else {
                     continue;
                 };
                 for (quantity, worst) in QUANTITIES.iter().zip(&mut worst) {

@@ -20,7 +20,6 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
-use clap::ValueEnum;
 use transformer_core::PackedModel;
 use transformer_core::decoding::{
     Hypothesis, MaxLength, Next, NextToken, RequestProblem, Sampling, SourceTarget, Strategy,
@@ -36,14 +35,14 @@ use transformer_core::packed::PackedPrecision;
 use transformer_core::{
     DecodeOptions, Request, Search, Tokenizers, Transformer, TransformerConfig, Translator,
 };
-use transformer_program::{BackendChoice, BackendTask, Precision};
+use transformer_program::{BackendTask, run_on};
 use transformer_train::data::{TokenizedPair, Update, train_bpe};
 use transformer_train::learner::TrainingModel;
 use transformer_train::objective::{LossOptions, LossSums, Objective, sequence_loss};
 use transformer_train::progress::ProgressDisplay;
 use transformer_train::{TrainError, Trainer, TrainingConfig};
 
-use devices::run_on_named_device;
+use devices::every_backend;
 
 /// Each line is a test: a function on a type of backends, B being any that is compiled in.
 macro_rules! promises {
@@ -106,12 +105,11 @@ impl Promise {
         tch::set_num_threads(1);
 
         let mut failed = Vec::new();
-        for &backend in BackendChoice::value_variants() {
-            println!("{backend}:");
-            let run =
-                || run_on_named_device(backend, Precision::F32, self).expect("the backend starts");
+        for target in every_backend() {
+            println!("{}:", target.backend);
+            let run = || run_on(target, self).expect("the backend starts");
             if catch_unwind(run).is_err() {
-                failed.push(backend.to_string());
+                failed.push(target.backend.to_string());
             }
         }
         assert!(

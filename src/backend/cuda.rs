@@ -5,10 +5,14 @@ use transformer_core::backend::NamedDevice;
 
 use super::BackendError;
 
-/// Checks that a device can compute, because Burn panics where it cannot, and returns it with the name of the card.
-pub(super) fn start(device: CudaDevice) -> Result<(CudaDevice, String), BackendError> {
+/// Checks that devices can compute, because Burn panics where one cannot, and returns them with the names of the cards.
+pub(super) fn start(devices: Vec<CudaDevice>) -> Result<(Vec<CudaDevice>, String), BackendError> {
     let found = CudaDevice::all();
-    let Some(card) = found.iter().find(|found| found.device == device) else {
+    let card = |device: &CudaDevice| {
+        let card = found.iter().find(|found| found.device == *device);
+        card.map(ToString::to_string)
+    };
+    let Some(cards) = devices.iter().map(card).collect::<Option<Vec<_>>>() else {
         return Err(BackendError::NoCuda("no NVIDIA GPU with a driver"));
     };
     #[allow(
@@ -27,5 +31,5 @@ pub(super) fn start(device: CudaDevice) -> Result<(CudaDevice, String), BackendE
             "no CUDA toolkit; set CUDA_PATH to its directory, which has `include`",
         ));
     }
-    Ok((device, format!("{card}, TF32")))
+    Ok((devices, format!("{}, TF32", cards.join(" and "))))
 }

@@ -154,13 +154,12 @@ impl Target<'_> {
         Ok(match self.backend {
             #[cfg(feature = "wgpu")]
             BackendChoice::Wgpu => {
-                let (devices, _) = self.started(false, vulkan::start)?;
-                let multiplies = |device| multiplies_in::<burn_wgpu::Wgpu>(Bf16, device);
-                devices.iter().all(multiplies)
+                let (device, _) = vulkan::start(self.device()?)?;
+                multiplies_in::<burn_wgpu::Wgpu>(Bf16, &device)
             }
             #[cfg(feature = "cuda")]
             BackendChoice::Cuda => {
-                let (devices, _) = self.started(true, cuda::start)?;
+                let (devices, _) = cuda::start(self.devices(true)?)?;
                 let multiplies = |device| multiplies_in::<burn_cuda::Cuda>(Bf16, device);
                 devices.iter().all(multiplies)
             }
@@ -169,36 +168,37 @@ impl Target<'_> {
         })
     }
 
-    /// The devices, the main one first; an error if there are several for a task of one.
-    fn devices<D: NamedDevice + Default>(self, several: bool) -> Result<Vec<D>, BackendError> {
+    /// The only device.
+    fn device<D: NamedDevice + Default>(self) -> Result<D, BackendError> {
         let backend = self.backend;
-        let one = self.device.map_or_else(D::of_environment, D::named);
-        let devices = match (one, self.device) {
-            (Ok(device), _) => Ok(vec![device]),
-            // A description may have commas, too, so that the whole text was looked for first.
-            (Err(_), Some(names)) if names.contains(',') => {
-                if !several {
-                    let names = names.to_owned();
-                    return Err(BackendError::OneDevice { backend, names });
-                }
-                names.split(',').map(D::named).collect()
-            }
-            (Err(error), _) => Err(error),
-        };
-        devices.map_err(|source| BackendError::Device { backend, source })
+        let device = self.device.map_or_else(D::of_environment, D::named);
+        // A description may have commas, too, so that the whole text was looked for first.
+        device.map_err(
+            |source| match self.device.filter(|names| names.contains(',')) {
+                Some(names) => BackendError::OneDevice {
+                    backend,
+                    names: names.to_owned(),
+                },
+                None => BackendError::Device { backend, source },
+            },
+        )
     }
 
-    /// The [`devices`](Self::devices), started, with their descriptions in one text.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    fn started<D: NamedDevice + Default>(
-        self,
-        several: bool,
-        start: impl Fn(D) -> Result<(D, String), BackendError>,
-    ) -> Result<(Vec<D>, String), BackendError> {
-        let started = self.devices(several)?.into_iter().map(start);
-        let started: Vec<_> = started.collect::<Result<_, _>>()?;
-        let (devices, descriptions): (Vec<_>, Vec<_>) = started.into_iter().unzip();
-        Ok((devices, descriptions.join(" and ")))
+    /// The devices, the main one first; an error if there are several for a task of one.
+    #[cfg(any(
+        feature = "cuda",
+        feature = "flex",
+        feature = "ndarray",
+        feature = "tch"
+    ))]
+    fn devices<D: NamedDevice + Default>(self, several: bool) -> Result<Vec<D>, BackendError> {
+        match self.device() {
+            Err(BackendError::OneDevice { backend, names }) if several => {
+                let devices = names.split(',').map(D::named).collect::<Result<_, _>>();
+                devices.map_err(|source| BackendError::Device { backend, source })
+            }
+            device => Ok(vec![device?]),
+        }
     }
 }
 
@@ -353,18 +353,17 @@ pub fn run_at<'a, T: BackendTask>(
     if !backend.computes_in(precision) {
         return Err(BackendError::Precision { backend, precision });
     }
-    let several = T::SEVERAL_DEVICES;
     let announce = |device: &str| announce(backend, device, precision);
     Ok(match backend {
         #[cfg(feature = "ndarray")]
         BackendChoice::Ndarray => {
-            let devices = target.devices(several)?;
+            let devices = target.devices(T::SEVERAL_DEVICES)?;
             announce(&processor()?);
             task.run_on_several::<burn_ndarray::NdArray>(devices)
         }
         #[cfg(feature = "flex")]
         BackendChoice::Flex => {
-            let devices = target.devices(several)?;
+            let devices = target.devices(T::SEVERAL_DEVICES)?;
             announce(&processor()?);
             task.run_on_several::<burn_flex::Flex>(devices)
         }
@@ -372,22 +371,20 @@ pub fn run_at<'a, T: BackendTask>(
         BackendChoice::Wgpu => {
             type Half = burn_wgpu::Wgpu<f16, i32, u32>;
 
-            let (devices, adapters) = target.started(false, vulkan::start)?;
-            let has_half = |device| Half::supports_dtype(device, burn::tensor::DType::F16);
+            let (device, adapter) = vulkan::start(target.device()?)?;
             let is_half = precision == Precision::F16;
-            if is_half && !devices.iter().all(has_half) {
-                let adapter = adapters;
+            if is_half && !Half::supports_dtype(&device, burn::tensor::DType::F16) {
                 return Err(BackendError::Adapter { adapter, precision });
             }
-            announce(&adapters);
+            announce(&adapter);
             match is_half {
-                true => task.run_on_several::<Half>(devices),
-                false => task.run_on_several::<burn_wgpu::Wgpu>(devices),
+                true => task.run::<Half>(device),
+                false => task.run::<burn_wgpu::Wgpu>(device),
             }
         }
         #[cfg(feature = "tch")]
         BackendChoice::Tch => {
-            let devices = target.devices(several)?;
+            let devices = target.devices(T::SEVERAL_DEVICES)?;
             let described = devices.iter().map(|&device| libtorch::describe(device));
             announce(&described.collect::<Result<Vec<_>, _>>()?.join(" and "));
             match precision {
@@ -400,7 +397,7 @@ pub fn run_at<'a, T: BackendTask>(
         }
         #[cfg(feature = "cuda")]
         BackendChoice::Cuda => {
-            let (devices, cards) = target.started(several, cuda::start)?;
+            let (devices, cards) = cuda::start(target.devices(T::SEVERAL_DEVICES)?)?;
             announce(&cards);
             match precision {
                 Precision::F16 => task.run_on_several::<burn_cuda::Cuda<f16>>(devices),

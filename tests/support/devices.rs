@@ -1,19 +1,30 @@
 //! Backends on the device that the environment names.
 
-use transformer_program::{BackendChoice, BackendError, BackendTask, Precision, run_at};
+use burn::tensor::backend::Backend;
+use clap::ValueEnum;
+use transformer_program::{BackendChoice, BackendError, BackendTask, Target, run_on};
 
-/// Runs a task on the device that `TRANSFORMER_DEVICE` names, or on the first device of a backend that has none of that
-/// name.
+/// Starts a backend, and no more.
+struct Start;
+
+impl BackendTask for Start {
+    type Output = ();
+
+    fn run<B: Backend>(self, _: B::Device) {}
+}
+
+/// Every backend on the device that `TRANSFORMER_DEVICE` names, or on its first device where it has none of that name.
 ///
-/// # Errors
-/// As [`run_at`].
-pub fn run_on_named_device<T: BackendTask + Copy>(
-    backend: BackendChoice,
-    precision: Precision,
-    task: T,
-) -> Result<T::Output, BackendError> {
-    match run_at(backend, precision, task) {
-        Err(BackendError::Device { .. }) => run_at(backend.on(Some("0")), precision, task),
-        result => result,
-    }
+/// # Panics
+/// When no backend has a device of that name.
+pub fn every_backend() -> Vec<Target<'static>> {
+    let backends = BackendChoice::value_variants().iter();
+    let targets = backends.map(|&backend| match run_on(backend, Start) {
+        Err(BackendError::Device { .. }) => backend.on(Some("0")),
+        _ => backend.on(None),
+    });
+    let targets: Vec<_> = targets.collect();
+    let has_named = targets.iter().any(|target| target.device.is_none());
+    assert!(has_named, "no backend has the device of TRANSFORMER_DEVICE");
+    targets
 }

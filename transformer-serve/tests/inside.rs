@@ -8,6 +8,7 @@ use burn_ndarray::NdArray;
 use support::{Reverser, translator};
 use transformer_core::decoding::{MaxLength, NextToken, SourceTarget, Strategy, score};
 use transformer_core::{DecodeOptions, Transformer, TransformerConfig, Translator};
+use transformer_instances as _;
 use transformer_serve::inside;
 
 #[test]

@@ -15,7 +15,7 @@ use transformer_core::nn::{
 };
 use transformer_train::TrainError;
 use transformer_train::data::{Checksum, Example, Lengths};
-use transformer_train::objective::{LabelSmoothedCrossEntropy, Objective, LossSums, LossOptions};
+use transformer_train::objective::{LabelSmoothedCrossEntropy, LossOptions, LossSums, Objective};
 
 /// Size of the vocabulary; token 0 is padding.
 pub const VOCAB_SIZE: usize = 12;
@@ -105,7 +105,10 @@ impl<B: Backend> Objective<B> for Classifier<B> {
 
     fn batch(&self, examples: &[Labelled], device: &B::Device) -> Self::Batch {
         let texts: Vec<&[u32]> = examples.iter().map(|example| &example.text[..]).collect();
-        let classes: Vec<i32> = examples.iter().map(|example| example.class as i32).collect();
+        let classes: Vec<i32> = examples
+            .iter()
+            .map(|example| example.class as i32)
+            .collect();
         let classes = Tensor::from_ints(classes.as_slice(), device);
         (padded(&texts, 0, device), classes)
     }

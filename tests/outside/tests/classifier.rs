@@ -9,10 +9,10 @@ use outside::{Classifier, Labelled};
 use transformer_core::backend::{Autodiff, NdArray};
 use transformer_core::burn;
 use transformer_core::decoding::padded;
-use transformer_train::{Trained, Trainer, TrainingConfig};
 use transformer_train::objective::LossOptions;
 use transformer_train::progress::ProgressDisplay;
 use transformer_train::validation::evaluate;
+use transformer_train::{Trained, Trainer, TrainingConfig};
 
 type Inner = NdArray;
 type Training = Autodiff<Inner>;
@@ -27,7 +27,7 @@ fn texts(count: u32) -> Vec<Labelled> {
         };
         let len = 3 + next(6);
         let mut text: Vec<u32> = (0..len).map(|_| 6 + next(6)).collect();
-        if n % 2 == 0 {
+        if n.is_multiple_of(2) {
             let position = next(len) as usize;
             text[position] = 5;
         }
@@ -75,13 +75,20 @@ fn logits(model: &Classifier<Inner>) -> Vec<f32> {
 
 #[test]
 fn it_learns_with_a_frozen_embedding_and_resumes_to_the_same_model() {
+    let _alone = super::alone();
     let whole = tempfile::tempdir().unwrap();
     let trained = train(240, whole.path(), false);
     let embedding = |model: &Classifier<Inner>| values(model.embedding.weight.val());
     let first = values(model().embedding.weight.val().inner());
     assert_eq!(embedding(&trained.model), first, "the embedding is frozen");
 
-    let statistics = evaluate(&trained.model, texts(400), 1000, &LossOptions::smoothed(0.0)).unwrap();
+    let statistics = evaluate(
+        &trained.model,
+        texts(400),
+        1000,
+        &LossOptions::smoothed(0.0),
+    )
+    .unwrap();
     assert!(statistics.accuracy() > 95.0, "{statistics:?}");
 
     // Stopped halfway, and resumed.
@@ -90,12 +97,19 @@ fn it_learns_with_a_frozen_embedding_and_resumes_to_the_same_model() {
     let resumed = train(240, halves.path(), true);
     assert_eq!(resumed.updates, 240);
     assert_eq!(logits(&resumed.model), logits(&trained.model));
-    assert_eq!(embedding(&resumed.model), first, "the embedding is still frozen");
+    assert_eq!(
+        embedding(&resumed.model),
+        first,
+        "the embedding is still frozen"
+    );
     assert_eq!(resumed.model.num_params(), trained.model.num_params());
 
     // The directory has the best model, which can be loaded.
     let loaded = Classifier::<Inner>::load(halves.path(), &Default::default()).unwrap();
-    let best = trained.validations.iter().min_by(|a, b| a.valid_loss.total_cmp(&b.valid_loss));
+    let best = trained
+        .validations
+        .iter()
+        .min_by(|a, b| a.valid_loss.total_cmp(&b.valid_loss));
     if best.unwrap().update == 240 {
         assert_eq!(logits(&loaded), logits(&resumed.model));
     }

@@ -9,12 +9,14 @@ use burn::store::ModuleSnapshot;
 use outside::sample_tokens;
 use transformer_core::backend::NdArray;
 use transformer_core::burn;
-use transformer_core::{
-    ModelDirectory, Request, Search, DecodeOptions, Transformer, TransformerConfig,
-};
 use transformer_core::decoding::MaxLength;
-use transformer_core::formats::{Files, Format, ModelError, Opened, StoredParameter, TensorProblem};
+use transformer_core::formats::{
+    Files, Format, ModelError, Opened, StoredParameter, TensorProblem,
+};
 use transformer_core::packed::PackedPrecision;
+use transformer_core::{
+    DecodeOptions, ModelDirectory, Request, Search, Transformer, TransformerConfig,
+};
 
 const KEYS: &str = "model.txt";
 const VALUES: &str = "values.bin";
@@ -58,10 +60,11 @@ impl Format for PlainFiles {
             first += shape.iter().product::<usize>();
             let (end, own, to_be) = (first, name.clone(), shape.clone());
             parameters.push(StoredParameter::floats(name, shape, move || {
-                let values = read(&path, begin, end).map_err(|problem| TensorProblem::Unreadable {
-                    name: own.clone(),
-                    problem,
-                })?;
+                let values =
+                    read(&path, begin, end).map_err(|problem| TensorProblem::Unreadable {
+                        name: own.clone(),
+                        problem,
+                    })?;
                 Ok(match is_linear(&own, &to_be) {
                     true => transposed(&values, to_be[0]),
                     false => values,
@@ -91,7 +94,9 @@ fn transposed(values: &[f32], columns: usize) -> Vec<f32> {
 
 fn read(path: &Path, begin: usize, end: usize) -> Result<Vec<f32>, String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    let bytes = bytes.get(4 * begin..4 * end).ok_or("the file is too short")?;
+    let bytes = bytes
+        .get(4 * begin..4 * end)
+        .ok_or("the file is too short")?;
     let value = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
     Ok(bytes.chunks(4).map(value).collect())
 }
@@ -105,7 +110,10 @@ fn write(directory: &Path, model: &Transformer<NdArray>) {
         ("n_layers", config.n_decoder_layers),
         ("vocab_size", config.tgt_vocab_size),
     ];
-    let lines: String = keys.iter().map(|(key, size)| format!("{key} {size}\n")).collect();
+    let lines: String = keys
+        .iter()
+        .map(|(key, size)| format!("{key} {size}\n"))
+        .collect();
     fs::write(directory.join(KEYS), lines).unwrap();
     let mut parameters = model.collect(None, None, false);
     parameters.sort_by_key(|parameter| parameter.full_path());
@@ -136,7 +144,10 @@ fn its_model_is_the_one_that_was_written_in_every_form() {
     let model = config.init::<NdArray>(5, &device).unwrap();
     write(folder.path(), &model);
 
-    assert!(ModelDirectory::open(folder.path()).is_err(), "no format of the library's");
+    assert!(
+        ModelDirectory::open(folder.path()).is_err(),
+        "no format of the library's"
+    );
     let directory = ModelDirectory::open_with(folder.path(), &[&PlainFiles]).unwrap();
     assert_eq!(directory.format(), "plain files");
     assert_eq!(directory.config(), &config);
@@ -155,8 +166,14 @@ fn its_model_is_the_one_that_was_written_in_every_form() {
         ..DecodeOptions::beam(3)
     };
     let requests = [Request::new([5, 9, 4]), Request::new([7])];
-    let found = Search::new(&packed, options.clone()).unwrap().run(&requests).unwrap();
-    let expected = Search::new(&model, options).unwrap().run(&requests).unwrap();
+    let found = Search::new(&packed, options.clone())
+        .unwrap()
+        .run(&requests)
+        .unwrap();
+    let expected = Search::new(&model, options)
+        .unwrap()
+        .run(&requests)
+        .unwrap();
     for (found, expected) in found.iter().zip(&expected) {
         assert_eq!(found[0].tokens, expected[0].tokens);
     }
@@ -173,7 +190,9 @@ fn parameters_of_another_shape_are_refused_by_name() {
             let mut opened = PlainFiles.open(files)?;
             opened.parameters.remove(0);
             let none = || Ok(Vec::new());
-            opened.parameters.push(StoredParameter::floats("extra", [1], none));
+            opened
+                .parameters
+                .push(StoredParameter::floats("extra", [1], none));
             Ok(opened)
         }
     }
@@ -185,14 +204,21 @@ fn parameters_of_another_shape_are_refused_by_name() {
         ..TransformerConfig::base(9)
     };
     write(folder.path(), &config.init(1, &Default::default()).unwrap());
-    let error = ModelDirectory::open_with(folder.path(), &[&Wrong]).unwrap_err().to_string();
+    let error = ModelDirectory::open_with(folder.path(), &[&Wrong])
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("values.bin"), "{error}");
-    assert!(error.contains(" is missing") && error.contains("`extra` is unknown"), "{error}");
+    assert!(
+        error.contains(" is missing") && error.contains("`extra` is unknown"),
+        "{error}"
+    );
 
     // A truncated file is reported when it is read.
     let values = fs::read(folder.path().join(VALUES)).unwrap();
     fs::write(folder.path().join(VALUES), &values[..values.len() - 4]).unwrap();
     let directory = ModelDirectory::open_with(folder.path(), &[&PlainFiles]).unwrap();
-    let error = directory.transformer::<NdArray>(&Default::default()).unwrap_err();
+    let error = directory
+        .transformer::<NdArray>(&Default::default())
+        .unwrap_err();
     assert!(error.to_string().contains("too short"), "{error}");
 }

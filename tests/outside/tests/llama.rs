@@ -3,15 +3,15 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use transformer_core::backend::{Autodiff, NdArray};
 use transformer_core::burn;
-use transformer_core::{
-    DecodeOptions, LanguageModel, PackedModel, Request, Search, TransformerConfig,
-};
 use transformer_core::decoding::{Hypothesis, MaxLength, NextToken};
 use transformer_core::models::WeightTying;
 use transformer_core::nn::{Activation, AttentionWeights, NormKind, NormPlacement, Positions};
 use transformer_core::packed::PackedPrecision;
-use transformer_train::{Trainer, TrainingConfig};
+use transformer_core::{
+    DecodeOptions, LanguageModel, PackedModel, Request, Search, TransformerConfig,
+};
 use transformer_train::progress::ProgressDisplay;
+use transformer_train::{Trainer, TrainingConfig};
 
 type Inner = NdArray;
 type Training = Autodiff<Inner>;
@@ -59,7 +59,9 @@ fn sequences() -> Vec<Vec<u32>> {
 
 fn trained() -> LanguageModel<Inner> {
     let device = Default::default();
-    let model = config().init_language_model::<Training>(1, &device).unwrap();
+    let model = config()
+        .init_language_model::<Training>(1, &device)
+        .unwrap();
     let run = TrainingConfig {
         updates: 60,
         warmup: 15,
@@ -83,7 +85,9 @@ fn trained() -> LanguageModel<Inner> {
 /// The sequences are continued after their first three numbers.
 fn continued(model: &impl NextToken, options: &DecodeOptions) -> Vec<Hypothesis> {
     let prompts = sequences().into_iter();
-    let prompts: Vec<_> = prompts.map(|sequence| Request::prompt(sequence[..3].to_vec())).collect();
+    let prompts: Vec<_> = prompts
+        .map(|sequence| Request::prompt(sequence[..3].to_vec()))
+        .collect();
     let options = DecodeOptions {
         max_length: MaxLength::Tokens(LEN + 2),
         ..options.clone()
@@ -96,7 +100,10 @@ fn continued(model: &impl NextToken, options: &DecodeOptions) -> Vec<Hypothesis>
 fn last_logits(model: &LanguageModel<Inner>, sequence: &[u32], prompt: Option<usize>) -> Vec<f32> {
     let tensor = |tokens: &[u32]| -> Tensor<Inner, 2, Int> {
         let numbers: Vec<i32> = tokens.iter().map(|&token| token as i32).collect();
-        Tensor::from_data(TensorData::new(numbers, [1, tokens.len()]), &Default::default())
+        Tensor::from_data(
+            TensorData::new(numbers, [1, tokens.len()]),
+            &Default::default(),
+        )
     };
     let logits = match prompt {
         None => model.forward(tensor(sequence)),
@@ -104,16 +111,25 @@ fn last_logits(model: &LanguageModel<Inner>, sequence: &[u32], prompt: Option<us
             let (prompt, rest) = sequence.split_at(len);
             let mut cache = model.start_decoding(1);
             let parts = std::iter::once(prompt).chain(rest.chunks(1));
-            let hidden = parts.map(|part| model.decode_next(tensor(part), &mut cache, AttentionWeights::Discard).hidden);
+            let hidden = parts.map(|part| {
+                model
+                    .decode_next(tensor(part), &mut cache, AttentionWeights::Discard)
+                    .hidden
+            });
             model.generate(hidden.last().unwrap())
         }
     };
     let [_, len, _] = logits.dims();
-    logits.slice_dim(1, len - 1..len).into_data().into_vec().unwrap()
+    logits
+        .slice_dim(1, len - 1..len)
+        .into_data()
+        .into_vec()
+        .unwrap()
 }
 
 #[test]
 fn it_learns_and_decodes_cached_packed_and_loaded_alike() {
+    let _alone = super::alone();
     let model = trained();
     let found = continued(&model, &DecodeOptions::greedy());
     for (found, expected) in found.iter().zip(sequences()) {
@@ -126,7 +142,10 @@ fn it_learns_and_decodes_cached_packed_and_loaded_alike() {
     for prompt in [1, 4, 10] {
         let cached = last_logits(&model, &read, Some(prompt));
         let pairs = whole.iter().zip(&cached);
-        assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-4), "{whole:?}, {cached:?}");
+        assert!(
+            pairs.clone().all(|(a, b)| (a - b).abs() < 1e-4),
+            "{whole:?}, {cached:?}"
+        );
     }
 
     let packed = PackedModel::of_language_model(model.clone(), PackedPrecision::F32);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use burn::grad_clipping::GradientClipping;
 use burn::lr_scheduler::LrScheduler;
-use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::SimpleOptimizer;
+use burn::optim::adaptor::OptimizerAdaptor;
 use burn::record::Record;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -13,9 +13,9 @@ use outside::sample_tokens;
 use transformer_core::backend::{Autodiff, NdArray};
 use transformer_core::burn;
 use transformer_core::{Transformer, TransformerConfig};
-use transformer_train::{Trained, Trainer, TrainingConfig};
 use transformer_train::data::TokenizedPair;
 use transformer_train::progress::ProgressDisplay;
+use transformer_train::{Trained, Trainer, TrainingConfig};
 
 /// Lion (Chen et al., 2023): the sign of a momentum.
 #[derive(Clone)]
@@ -97,14 +97,17 @@ fn train(updates: usize, directory: &Path, resume: bool) -> Trained<Transformer<
         ..TrainingConfig::default()
     };
     let optimizer: OptimizerAdaptor<Lion, Transformer<Training>, Training> = Lion.into();
-    Trainer::new(config.init::<Training>(1, &Default::default()).unwrap(), run)
-        .optimizer(optimizer.with_grad_clipping(GradientClipping::Norm(1.0)))
-        .schedule(Halving { updates: 0 })
-        .directory(directory)
-        .resume(resume)
-        .display(ProgressDisplay::Silent)
-        .train(pairs.clone(), pairs)
-        .unwrap()
+    Trainer::new(
+        config.init::<Training>(1, &Default::default()).unwrap(),
+        run,
+    )
+    .optimizer(optimizer.with_grad_clipping(GradientClipping::Norm(1.0)))
+    .schedule(Halving { updates: 0 })
+    .directory(directory)
+    .resume(resume)
+    .display(ProgressDisplay::Silent)
+    .train(pairs.clone(), pairs)
+    .unwrap()
 }
 
 fn logits(model: &Transformer<NdArray>) -> Vec<f32> {
@@ -114,9 +117,13 @@ fn logits(model: &Transformer<NdArray>) -> Vec<f32> {
 
 #[test]
 fn a_resumed_run_ends_with_the_same_model() {
+    let _alone = super::alone();
     let [whole, halves] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let trained = train(60, whole.path(), false);
-    let losses = trained.validations.iter().map(|validation| validation.valid_loss);
+    let losses = trained
+        .validations
+        .iter()
+        .map(|validation| validation.valid_loss);
     let losses: Vec<f64> = losses.collect();
     assert!(losses.last() < losses.first(), "it learns: {losses:?}");
 

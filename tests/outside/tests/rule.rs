@@ -1,10 +1,10 @@
 //! A custom decoding rule: no token twice in a row. It wraps any model.
 
 use transformer_core::backend::NdArray;
-use transformer_core::{DecodeOptions, PackedModel, Request, Search, TransformerConfig};
 use transformer_core::decoding::{MaxLength, Next, NextToken, RequestProblem, Threads, Vocabulary};
 use transformer_core::nn::AttentionWeights;
 use transformer_core::packed::PackedPrecision;
+use transformer_core::{DecodeOptions, PackedModel, Request, Search, TransformerConfig};
 
 /// A model that never repeats its last token.
 struct WithoutRepeats<M>(M);
@@ -56,10 +56,16 @@ fn it_holds_in_greedy_decoding_and_in_beam_search() {
             max_length: MaxLength::Tokens(12),
             ..DecodeOptions::beam(beam)
         };
-        let plain = Search::new(&packed, options.clone()).unwrap().run(&requests).unwrap();
+        let plain = Search::new(&packed, options.clone())
+            .unwrap()
+            .run(&requests)
+            .unwrap();
         has_repeated |= plain.iter().any(|found| repeats(&found[0].tokens));
         let model = WithoutRepeats(&packed);
-        let found = Search::new(&model, options).unwrap().run(&requests).unwrap();
+        let found = Search::new(&model, options)
+            .unwrap()
+            .run(&requests)
+            .unwrap();
         assert!(found.iter().flatten().all(|found| !repeats(&found.tokens)));
     }
     assert!(has_repeated, "the rule has an effect");

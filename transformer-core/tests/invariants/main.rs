@@ -33,5 +33,7 @@ mod llama;
 // Parameters: their initial values, number and storage.
 mod init;
 mod quantized;
+#[cfg(feature = "text")]
+mod saved;
 mod tying;
 mod weights;

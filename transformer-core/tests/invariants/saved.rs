@@ -1,8 +1,6 @@
 //! A model directory of an earlier version is read, and has the same outputs as then
 //! (`tests/fixtures/saved-0.1.0`).
 
-#![cfg(feature = "text")]
-
 use std::fs;
 use std::path::PathBuf;
 

@@ -373,13 +373,19 @@ fn a_device_is_named_by_a_flag_or_by_the_environment() {
     }
     let mut command = with_model("translate", &pretrained());
     command.args(["--backend", "ndarray", "--device", "cpu,cpu"]);
-    let expected = "error: ndarray: cpu,cpu are several devices; only `train` computes on several, and not on wgpu";
+    let expected = "error: ndarray: no device `cpu,cpu`; this computer has: cpu. Only `train` computes on several devices, and not on wgpu";
     assert_eq!(fails(&mut command), expected);
     let mut command = with_model("translate", &pretrained());
     command.args(["--backend", "ndarray"]);
     let error = fails(command.env("TRANSFORMER_DEVICE", "mps"));
     let expected = "error: ndarray: no device `mps`; this computer has: cpu";
     assert_eq!(error, expected);
+    #[cfg(unix)]
+    {
+        let name: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff");
+        let error = fails(command.env("TRANSFORMER_DEVICE", name));
+        assert!(error.starts_with("error: ndarray: no device "), "{error}");
+    }
 }
 
 /// llvmpipe, for which CI has a driver, is a CPU. The devices of wgpu have several names.

@@ -173,15 +173,11 @@ impl Target<'_> {
         let backend = self.backend;
         let device = self.device.map_or_else(D::of_environment, D::named);
         // A description may have commas, too, so that the whole text was looked for first.
-        device.map_err(
-            |source| match self.device.filter(|names| names.contains(',')) {
-                Some(names) => BackendError::OneDevice {
-                    backend,
-                    names: names.to_owned(),
-                },
-                None => BackendError::Device { backend, source },
-            },
-        )
+        let names_several = self.device.is_some_and(|names| names.contains(','));
+        device.map_err(|source| match names_several {
+            true => BackendError::OneDevice { backend, source },
+            false => BackendError::Device { backend, source },
+        })
     }
 
     /// The devices, the main one first; an error if there are several for a task of one.
@@ -193,8 +189,9 @@ impl Target<'_> {
     ))]
     fn devices<D: NamedDevice + Default>(self, several: bool) -> Result<Vec<D>, BackendError> {
         match self.device() {
-            Err(BackendError::OneDevice { backend, names }) if several => {
-                let devices = names.split(',').map(D::named).collect::<Result<_, _>>();
+            Err(BackendError::OneDevice { backend, source }) if several => {
+                let names = source.name.split(',');
+                let devices = names.map(D::named).collect::<Result<_, _>>();
                 devices.map_err(|source| BackendError::Device { backend, source })
             }
             device => Ok(vec![device?]),
@@ -245,14 +242,12 @@ pub enum BackendError {
         source: DeviceError,
     },
     /// The task or the backend computes on one device only. Burn's wgpu cannot copy tensors to another device.
-    #[error(
-        "{backend}: {names} are several devices; only `train` computes on several, and not on wgpu"
-    )]
+    #[error("{backend}: {source}. Only `train` computes on several devices, and not on wgpu")]
     OneDevice {
         /// The backend.
         backend: BackendChoice,
-        /// The names of the devices.
-        names: String,
+        /// The names, and the devices that it has.
+        source: DeviceError,
     },
     /// wgpu found no adapter.
     #[error(

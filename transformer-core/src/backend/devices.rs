@@ -14,7 +14,8 @@ use thiserror::Error;
 /// | `Wgpu` | `discrete:0`, `integrated:0`, `virtual:0`, `other:0`, `cpu` |
 ///
 /// The number counts devices of the same kind from 0; without it, the name means the first of them. A number alone is
-/// the position in [`all`](Self::all), and any other text is looked for in the descriptions, ignoring case.
+/// the position in [`all`](Self::all), and any other text is looked for in the descriptions, ignoring case. Name and
+/// description together, as [`FoundDevice`] displays them, are a name, too.
 #[cfg_attr(feature = "flex", doc = "```")]
 #[cfg_attr(not(feature = "flex"), doc = "```ignore")]
 /// use transformer_core::backend::{FlexDevice, NamedDevice};
@@ -38,10 +39,10 @@ pub trait NamedDevice: Sized {
     where
         Self: Default,
     {
-        let name = std::env::var("TRANSFORMER_DEVICE").unwrap_or_default();
-        match name.as_str() {
-            "" => Ok(Self::default()),
-            name => Self::named(name),
+        let name = std::env::var_os("TRANSFORMER_DEVICE").unwrap_or_default();
+        match name.is_empty() {
+            true => Ok(Self::default()),
+            false => Self::named(&name.to_string_lossy()),
         }
     }
 
@@ -100,6 +101,7 @@ fn position<D>(found: &[FoundDevice<D>], name: &str) -> Option<usize> {
     let name = name.to_lowercase();
     let is_named = |device: &FoundDevice<D>| device.name == name;
     let is_first_of_kind = |device: &FoundDevice<D>| device.name.strip_suffix(":0") == Some(&name);
+    let is_displayed = |device: &FoundDevice<D>| device.to_string().to_lowercase() == name;
     let is_described = |device: &FoundDevice<D>| device.description.to_lowercase().contains(&name);
     let at = |test: &dyn Fn(&FoundDevice<D>) -> bool| found.iter().position(test);
     if name.is_empty() {
@@ -109,6 +111,7 @@ fn position<D>(found: &[FoundDevice<D>], name: &str) -> Option<usize> {
         Ok(index) => (index < found.len()).then_some(index),
         Err(_) => at(&is_named)
             .or_else(|| at(&is_first_of_kind))
+            .or_else(|| at(&is_displayed))
             .or_else(|| at(&is_described)),
     }
 }
@@ -294,6 +297,7 @@ mod tests {
             ("3", Some(3)),
             ("radeon", Some(1)),
             ("LLVMPIPE", Some(3)),
+            ("discrete:1 (AMD Radeon by vulkan)", Some(1)),
             ("4", None),
             ("discrete:2", None),
             ("cuda", None),

@@ -56,9 +56,9 @@ const OTHER_FILES: [&str; 9] = [
 /// Models as Hugging Face and CTranslate2 save them: tokens, logits, greedy decoding, and beams as Hugging Face and
 /// CTranslate2 end them. The program has the bounds.
 #[test]
-fn every_pretrained_model_is_the_original_s_on_every_backend() {
+fn pretrained_models_are_the_originals_on_every_backend() {
     for &backend in BACKENDS {
-        // The parameters that a directory gives do not depend on the backend, and llvmpipe takes ten times as long.
+        // Reading a directory does not depend on the backend, and computing on llvmpipe takes much longer.
         let other_files = match backend {
             "wgpu" => &[][..],
             _ => &OTHER_FILES,

@@ -23,7 +23,7 @@ command is given again, with the updates that it would have made.
 
 Writes to --out:
   curve.json         settings, versions and every measurement
-  curve.tsv          the measurements, one line each
+  log.jsonl          the measurements, which `transformer curves` draws
   hypotheses.txt     the greedy translations behind the final BLEU, one per line
                      (hypotheses.N.txt for those asked for after update N)
   model.safetensors  the final parameters; model.N.safetensors those after update N, with
@@ -225,10 +225,10 @@ def learning_rate(step, d_model, warmup, peak=None):
 
 @torch.inference_mode()
 def validate(model, pairs, batch_tokens, smoothing):
-    """Nats per target token over all pairs, with label smoothing and without."""
+    """Nats per target token over all pairs, with label smoothing and without, and accuracy in percent."""
     model.eval()
     smoothed = plain = 0.0
-    tokens = 0
+    tokens = right = 0
     for batch in cut_batches(sorted(pairs, key=lengths), batch_tokens):
         source, inputs, labels = to_tensors(batch)
         logits = model(source, inputs).flatten(0, 1)
@@ -246,8 +246,9 @@ def validate(model, pairs, batch_tokens, smoothing):
         smoothed += total(smoothing)
         plain += total(0.0)
         tokens += (labels != PAD).sum().item()
+        right += ((logits.argmax(-1) == labels) & (labels != PAD)).sum().item()
     model.train()
-    return smoothed / tokens, plain / tokens
+    return smoothed / tokens, plain / tokens, 100 * right / tokens
 
 
 def decode_limit(source):
@@ -304,11 +305,6 @@ def score(model, tokenizer, sources, references, path):
 class Curve:
     """The measurements of a run; the files are rewritten at each one."""
 
-    COLUMNS = (
-        "update elapsed_s target_tokens tokens_per_s lr train_loss "
-        "valid_loss_smoothed valid_loss_plain bleu"
-    ).split()
-
     def __init__(self, folder, about):
         self.folder = folder
         self.about = about
@@ -318,9 +314,39 @@ class Curve:
         self.records.append(record)
         content = {**self.about, "curve": self.records}
         (self.folder / "curve.json").write_text(json.dumps(content, indent=1) + "\n")
-        rows = [self.COLUMNS]
-        rows += [[str(r.get(c, "")) for c in self.COLUMNS] for r in self.records]
-        (self.folder / "curve.tsv").write_text("".join("\t".join(r) + "\n" for r in rows))
+        lines = "".join(json.dumps(line) + "\n" for line in log_lines(self.records))
+        (self.folder / "log.jsonl").write_text(lines)
+
+
+def log_lines(records):
+    """The measurements as the events of `transformer train`; null is what was not measured."""
+    update = tokens = 0
+    for record in records:
+        at = {"update": record["update"], "skipped": 0, "seconds": record["elapsed_s"]}
+        if "train_loss" in record:
+            yield at | {
+                "event": "training",
+                "updates": record["update"] - update,
+                "tokens": record["target_tokens"] - tokens,
+                "loss": record["train_loss"],
+                "perplexity": None,
+                "accuracy": None,
+                "learning_rate": record["lr"],
+                "tokens_per_second": record["tokens_per_s"],
+                "gradient_norm": None,
+            }
+            update, tokens = record["update"], record["target_tokens"]
+            loss = record["train_loss"]
+        else:
+            yield at | {
+                "event": "validation",
+                "train_tokens": tokens,
+                "train_loss": loss,
+                "valid_loss": record["valid_loss_smoothed"],
+                "valid_nll": record["valid_loss_plain"],
+                "valid_accuracy": record["valid_accuracy"],
+                "numbers": {"BLEU": record["bleu"]} if "bleu" in record else {},
+            }
 
 
 def say(text):
@@ -493,8 +519,14 @@ def main():
             )
 
         if update in evaluate_at:
-            smoothed, plain = validate(model, valid, args.batch_tokens, args.label_smoothing)
-            record = {"valid_loss_smoothed": smoothed, "valid_loss_plain": plain}
+            smoothed, plain, accuracy = validate(
+                model, valid, args.batch_tokens, args.label_smoothing
+            )
+            record = {
+                "valid_loss_smoothed": smoothed,
+                "valid_loss_plain": plain,
+                "valid_accuracy": accuracy,
+            }
             say(
                 f"update {update}  valid {smoothed:.4f} smoothed, {plain:.4f} plain  "
                 f"after {elapsed:.1f} s of training, {all_tokens / elapsed:.0f} tokens/s"

@@ -11,6 +11,9 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use safetensors::{Dtype, SafeTensors};
 use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
+use transformer_core::DecodeOptions;
+use transformer_core::decoding::LengthPenalty;
+use transformer_core::formats::GENERATION_FILE;
 use transformer_program::BackendChoice;
 use transformer_program::run_file::{Preset, RunFile, SECTIONS, Values, reference};
 use transformer_train::data::PairCache;
@@ -1006,7 +1009,7 @@ fn the_help_has_the_defaults_of_the_keys() {
 
 /// Keys that a resumed run may have with another value than before. FOLDER has `copy.tsv`, the pairs of the run,
 /// `valid.tsv`, others, and `model`, another model.
-const CHANGES: [(&str, &str); 21] = [
+const CHANGES: [(&str, &str); 22] = [
     ("data.train", "FOLDER/copy.tsv"),
     ("data.max_pieces", "127"),
     ("data.drop_duplicates", "true"),
@@ -1017,6 +1020,7 @@ const CHANGES: [(&str, &str); 21] = [
     ("validation.every", "1"),
     ("validation.metrics", "[\"exact_match\"]"),
     ("validation.beam", "2"),
+    ("validation.length_penalty", "0.5"),
     ("validation.sentences", "3"),
     ("validation.samples", "1"),
     ("validation.best_by", "accuracy"),
@@ -1263,6 +1267,58 @@ fn every_key_of_a_resumed_run_has_its_effect_or_is_refused_or_is_said_to_be_igno
         assert!(keys.contains(&key.path), "{} is in no table", key.path);
     }
     assert!(model.exists());
+}
+
+/// Of its own run, of the model that it began from, or the mean; a run without the file, of an earlier version, gets
+/// none.
+#[test]
+fn a_trained_model_searches_with_the_length_penalty_of_its_run() {
+    let (folder, model) = trained();
+    let options = |directory: &Path| DecodeOptions::of_directory(directory).expect("options");
+    let penalty = |directory: &Path| {
+        let options = options(directory).expect("a file");
+        let length_penalty = options.length_penalty;
+        let others = DecodeOptions {
+            length_penalty,
+            ..DecodeOptions::default()
+        };
+        assert_eq!(options, others);
+        length_penalty
+    };
+    assert_eq!(penalty(&model), LengthPenalty::AVERAGE);
+    let checkpoints = fs::read_dir(model.join("checkpoints")).expect("checkpoints");
+    for checkpoint in checkpoints {
+        let checkpoint = checkpoint.expect("a checkpoint").path();
+        assert_eq!(penalty(&checkpoint), LengthPenalty::AVERAGE);
+    }
+
+    let data = corpus(folder.path());
+    let tune = |name: &str, flags: &[&str]| {
+        let out = folder.path().join(name);
+        let mut command = program("train");
+        command.args(["--hold-out", "10", "--batch-tokens", "200", "--updates", "1"]);
+        command.arg("--init").arg(&model).arg("--data").arg(&data);
+        succeeds(command.args(flags).arg("--out").arg(&out));
+        out
+    };
+    let set = ["--set", "validation.length_penalty=0.5"];
+    let tuned = tune("tuned", &set);
+    assert_eq!(penalty(&tuned), LengthPenalty::Power(0.5));
+    succeeds(resume(&tuned).args(["--updates", "2"]));
+    assert_eq!(penalty(&tuned), LengthPenalty::Power(0.5));
+    succeeds(resume(&tuned).args(["--updates", "3", "--set", "validation.length_penalty=2"]));
+    assert_eq!(penalty(&tuned), LengthPenalty::Power(2.0));
+    fs::copy(tuned.join(GENERATION_FILE), model.join(GENERATION_FILE)).expect("copied");
+    assert_eq!(penalty(&tune("again", &[])), LengthPenalty::Power(2.0));
+
+    fs::remove_file(model.join(GENERATION_FILE)).expect("removed");
+    let updates = RunRecord::load(&model).expect("a record").expect("a run");
+    let more = (updates.updates + 1).to_string();
+    succeeds(resume(&model).args(["--updates", &more]));
+    assert_eq!(options(&model), None);
+    let error = fails(resume(&model).args(["--set", "validation.length_penalty=inf"]));
+    let expected = "error: --set validation.length_penalty=inf: must be finite";
+    assert_eq!(error, expected);
 }
 
 /// By `--init` or by its absence, whether the model is there or not, and before the first checkpoint, too.

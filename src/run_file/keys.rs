@@ -305,6 +305,11 @@ section! {
     /// Beam size for the translations; 1 is greedy decoding.
     beam: usize = 1;
 
+    /// Exponent of the length by which a beam search divides log-probabilities: 1.0 ranks translations by the mean, 0.0
+    /// by the sum. The trained model translates with it, too: the run writes it to `generation_config.json`. Absent: the
+    /// length penalty of `init.model`, if that has one, or else 1.0.
+    length_penalty: Option<f64> = None;
+
     /// Number of validation pairs to translate, starting with the first. Absent: all.
     sentences: Option<usize> = None;
 

@@ -230,6 +230,11 @@ impl RunFile {
             };
             rules.require("validation.beam", false, rule);
         }
+        rules.require(
+            "validation.length_penalty",
+            validation.length_penalty.is_none_or(f64::is_finite),
+            "must be finite",
+        );
         let metrics = &validation.metrics;
         let twice = (1..metrics.len()).find(|&at| metrics[..at].contains(&metrics[at]));
         if let Some(at) = twice {

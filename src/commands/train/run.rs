@@ -11,6 +11,7 @@ use burn_autodiff::Autodiff;
 use transformer_core::formats::{
     GENERATION_FILE, remove_unfinished_files, rename_and_sync, replace_file_with,
 };
+use transformer_core::decoding::LengthPenalty;
 use transformer_core::{DecodeOptions, Transformer, TransformerConfig};
 use transformer_train::data::{Corpus, CorpusFiles, TRAINING_FILE, VALIDATION_FILE};
 use transformer_train::optim::freeze;
@@ -64,7 +65,7 @@ impl BackendTask for Run {
     fn run_on_several<B: Backend>(self, devices: Vec<B::Device>) -> Result {
         self.check_devices(devices.len())?;
         let model = self.first_model::<B>(&devices[0])?;
-        let options = self.first_options()?;
+        let options = self.decoding_options()?;
         if self.ranks.is_first() {
             self.say_what_it_is();
         }
@@ -78,7 +79,8 @@ impl BackendTask for Run {
             made_before,
             display,
         } = self;
-        let by_translating = by_translating(&plan, &prepared);
+        let searched = options.clone().unwrap_or_default();
+        let by_translating = by_translating(&plan, &prepared, searched.length_penalty);
         let (valid_files, new_cache) = (prepared.valid_files, prepared.new_cache);
         let files = Files {
             run: plan.run.to_toml(),
@@ -150,14 +152,26 @@ impl Run {
         Ok(model)
     }
 
-    /// The decoding options of the model to start from, if any. A resumed run has its own file.
-    fn first_options(&self) -> Result<Option<DecodeOptions>> {
-        match &self.plan.init {
-            Some(init) if self.made_before == 0 && self.ranks.is_first() => {
-                initial_options(init, &self.prepared.tokenizers)
-            }
-            _ => Ok(None),
-        }
+    /// The decoding options of the trained model: those of the model to start from, or of the run's directory if it is
+    /// resumed, with the run's length penalty. A resumed run of an earlier version, which has no such file, gets none
+    /// unless the run's length penalty is given.
+    fn decoding_options(&self) -> Result<Option<DecodeOptions>> {
+        let options = match &self.plan.init {
+            _ if self.made_before > 0 => DecodeOptions::of_directory(&self.out)?,
+            Some(init) => initial_options(init, &self.prepared.tokenizers)?,
+            None => None,
+        };
+        let given = self.plan.run.validation.length_penalty;
+        let length_penalty = match (given, &options) {
+            (Some(exponent), _) => LengthPenalty::Power(exponent),
+            (None, Some(_)) => return Ok(options),
+            (None, None) if self.made_before > 0 => return Ok(None),
+            (None, None) => LengthPenalty::AVERAGE,
+        };
+        Ok(Some(DecodeOptions {
+            length_penalty,
+            ..options.unwrap_or_default()
+        }))
     }
 
     /// Each device of a process computes some of its batches of an update.
@@ -209,7 +223,7 @@ struct Files {
     valid: Corpus,
     /// The new cache of the training pairs, unless the cache has its final name already.
     cache: Option<PathBuf>,
-    /// The decoding options of the model to start from, if any, and the model's configuration.
+    /// The decoding options of the trained model, if any, and the model's configuration.
     options: Option<(DecodeOptions, TransformerConfig)>,
 }
 
@@ -247,7 +261,9 @@ impl Files {
             // The cache of a command that was refused. A leftover file does no harm.
             let _ = fs::remove_file(directory.join(&new_cache));
         }
-        if let Some((options, config)) = &self.options {
+        if let Some((options, config)) = &self.options
+            && DecodeOptions::of_directory(directory)?.as_ref() != Some(options)
+        {
             options.save(directory, config)?;
         }
         Ok(replace_file_with(&path, &self.run).map_err(named)?)

@@ -1,14 +1,19 @@
 //! Validation by translating, if the run has metrics or samples.
 
 use transformer_core::DecodeOptions;
+use transformer_core::decoding::LengthPenalty;
 use transformer_train::validation::TextValidation;
 
 use super::plan::Plan;
 use super::prepared::Prepared;
 
-/// The validation that translates pairs; `None` if the run has neither metrics nor samples. Pairs that are too long for
-/// the validation loss are not translated, either.
-pub fn by_translating(plan: &Plan, prepared: &Prepared) -> Option<TextValidation> {
+/// The validation that translates pairs, with this length penalty if it searches with a beam; `None` if the run has
+/// neither metrics nor samples. Pairs that are too long for the validation loss are not translated, either.
+pub fn by_translating(
+    plan: &Plan,
+    prepared: &Prepared,
+    length_penalty: LengthPenalty,
+) -> Option<TextValidation> {
     let keys = &plan.run.validation;
     if keys.metrics.is_empty() && keys.samples == 0 {
         return None;
@@ -22,7 +27,10 @@ pub fn by_translating(plan: &Plan, prepared: &Prepared) -> Option<TextValidation
     let pairs = pairs.take(keys.sentences.unwrap_or(usize::MAX));
     let options = match keys.beam {
         1 => DecodeOptions::greedy(),
-        beam => DecodeOptions::beam(beam),
+        beam => DecodeOptions {
+            length_penalty,
+            ..DecodeOptions::beam(beam)
+        },
     };
     let options = DecodeOptions {
         max_src_len: options.max_src_len.max(valid.max_pieces.saturating_add(1)),

@@ -1296,7 +1296,7 @@ fn a_trained_model_searches_with_the_length_penalty_of_its_run() {
     let tune = |name: &str, flags: &[&str]| {
         let out = folder.path().join(name);
         let mut command = program("train");
-        command.args(["--hold-out", "10", "--batch-tokens", "200", "--updates", "1"]);
+        command.args(["--hold-out", "10", "--updates", "1"]);
         command.arg("--init").arg(&model).arg("--data").arg(&data);
         succeeds(command.args(flags).arg("--out").arg(&out));
         out

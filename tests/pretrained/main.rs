@@ -299,7 +299,13 @@ fn the_language_of_targets_is_kept_without_options_of_decoding() {
     command.args(languages).arg("--init").arg(&ours);
     command.arg("--data").arg(corpus(folder.path()));
     succeeds(command.arg("--out").arg(&tuned));
-    assert_eq!(DecodeOptions::of_directory(&tuned).unwrap(), None);
+    let german = tokenizers.with_languages(Some("eng_Latn"), Some("deu_Latn"));
+    let expected = DecodeOptions {
+        length_penalty: LengthPenalty::AVERAGE,
+        forced_first: german.unwrap().target_first(),
+        ..DecodeOptions::default()
+    };
+    assert_eq!(DecodeOptions::of_directory(&tuned).unwrap(), Some(expected));
     assert_eq!(
         translated(&tuned, &[], SENTENCES),
         translated(&tuned, &languages, SENTENCES)

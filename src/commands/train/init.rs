@@ -1,31 +1,16 @@
-//! A run that starts from a model: its weights, its decoding options, its learning rate schedule.
+//! A run that starts from a model: its weights and its learning rate schedule.
 
 use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use transformer_core::nn::WeightInit;
-use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers, Transformer, TransformerConfig};
+use transformer_core::{ModelDirectory, Transformer, TransformerConfig};
 use transformer_train::optim::freeze;
 use transformer_train::run::RunRecord;
 
 use crate::commands::Result;
 use crate::commands::model_directory::warn_of_unused;
-
-/// The decoding options of the model in a directory, with the target language of the tokenizers; `None` if the
-/// directory has none.
-///
-/// # Errors
-/// When its file selects a search that is not supported.
-pub fn initial_options(
-    directory: &ModelDirectory,
-    tokenizers: &Tokenizers,
-) -> Result<Option<DecodeOptions>> {
-    Ok(directory.options()?.map(|options| DecodeOptions {
-        forced_first: tokenizers.target_first().or(options.forced_first),
-        ..options
-    }))
-}
 
 /// The model in a directory, to be trained further, and the names of the parameters that the patterns freeze
 /// ([`freeze`]). `config` may differ from the directory's configuration in dropout.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
+use transformer_core::decoding::LengthPenalty;
 use transformer_core::formats::{
     GENERATION_FILE, remove_unfinished_files, rename_and_sync, replace_file_with,
 };
-use transformer_core::decoding::LengthPenalty;
 use transformer_core::{DecodeOptions, Transformer, TransformerConfig};
 use transformer_train::data::{Corpus, CorpusFiles, TRAINING_FILE, VALIDATION_FILE};
 use transformer_train::optim::freeze;
@@ -23,7 +23,7 @@ use transformer_train::{Trained, Trainer};
 
 use super::earlier::CACHE_FILE;
 use super::errors::run_error;
-use super::init::{initial_model, initial_options};
+use super::init::initial_model;
 use super::plan::Plan;
 use super::prepared::Prepared;
 use super::signals::{exit_code, stop_on_signals};
@@ -153,24 +153,27 @@ impl Run {
     }
 
     /// The decoding options of the trained model: those of the model to start from, or of the run's directory if it is
-    /// resumed, with the run's length penalty. A resumed run of an earlier version, which has no such file, gets none
-    /// unless the run's length penalty is given.
+    /// resumed, with the run's length penalty and target language. A resumed run of an earlier version, whose directory
+    /// has none, gets none unless the run's length penalty is given.
     fn decoding_options(&self) -> Result<Option<DecodeOptions>> {
-        let options = match &self.plan.init {
-            _ if self.made_before > 0 => DecodeOptions::of_directory(&self.out)?,
-            Some(init) => initial_options(init, &self.prepared.tokenizers)?,
+        let is_new = self.made_before == 0;
+        let before = match &self.plan.init {
+            _ if !is_new => DecodeOptions::of_directory(&self.out)?,
+            Some(init) => init.options()?,
             None => None,
         };
         let given = self.plan.run.validation.length_penalty;
-        let length_penalty = match (given, &options) {
-            (Some(exponent), _) => LengthPenalty::Power(exponent),
-            (None, Some(_)) => return Ok(options),
-            (None, None) if self.made_before > 0 => return Ok(None),
-            (None, None) => LengthPenalty::AVERAGE,
-        };
+        let given = given.map(LengthPenalty::Power);
+        if !is_new && given.is_none() && before.is_none() {
+            return Ok(None);
+        }
+        let had = before.as_ref().map(|options| options.length_penalty);
+        let language = self.prepared.tokenizers.target_first();
+        let options = before.unwrap_or_default();
         Ok(Some(DecodeOptions {
-            length_penalty,
-            ..options.unwrap_or_default()
+            length_penalty: given.or(had).unwrap_or(LengthPenalty::AVERAGE),
+            forced_first: language.or(options.forced_first),
+            ..options
         }))
     }
 

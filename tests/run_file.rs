@@ -821,7 +821,7 @@ fn the_ready_files_have_the_numbers_of_their_recipes() {
     let (multi30k, model) = run("multi30k");
     assert_eq!(model, Preset::Multi30k.config(4));
     assert_eq!(multi30k.training.peak_rate, Some(0.005));
-    assert_eq!(multi30k.training.warmup, 1000);
+    assert_eq!(multi30k.training.warmup, 2000);
     assert_eq!(multi30k.training.batch_tokens, 4096);
     assert_eq!(multi30k.tokenizer.vocab_size, 4000);
     // §5: 25 000 tokens a batch, 4000 updates of warm-up, 100 000 and 300 000 updates; §6.1: the last 5 and 20.
@@ -1308,8 +1308,15 @@ fn a_trained_model_searches_with_the_length_penalty_of_its_run() {
     assert_eq!(penalty(&tuned), LengthPenalty::Power(0.5));
     succeeds(resume(&tuned).args(["--updates", "3", "--set", "validation.length_penalty=2"]));
     assert_eq!(penalty(&tuned), LengthPenalty::Power(2.0));
+
+    // A file that was changed by hand is kept, with the keys that the program does not know.
+    let changed = r#"{"num_beams": 4, "early_stopping": true, "length_penalty": 0.9, "note": 1}"#;
+    fs::write(tuned.join(GENERATION_FILE), changed).expect("written");
+    succeeds(resume(&tuned).args(["--updates", "4"]));
+    let now = fs::read_to_string(tuned.join(GENERATION_FILE)).expect("a file");
+    assert_eq!(now, changed);
     fs::copy(tuned.join(GENERATION_FILE), model.join(GENERATION_FILE)).expect("copied");
-    assert_eq!(penalty(&tune("again", &[])), LengthPenalty::Power(2.0));
+    assert_eq!(penalty(&tune("again", &[])), LengthPenalty::Power(0.9));
 
     fs::remove_file(model.join(GENERATION_FILE)).expect("removed");
     let updates = RunRecord::load(&model).expect("a record").expect("a run");

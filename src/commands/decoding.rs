@@ -19,7 +19,7 @@ pub struct Decoding {
     #[arg(long, value_name = "N")]
     beam: Option<usize>,
     /// Length penalty that divides log-probabilities: a number A means ((5 + length) / 6)^A, as in GNMT; `length^A` is
-    /// Hugging Face's length_penalty; `average` is `length^1` [default: 0.6]
+    /// Hugging Face's length_penalty; `average` is `length^1`. `train` chooses `average` [default: 0.6]
     #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: Option<LengthPenalty>,
     /// With a length or coverage penalty: true stops the search once N hypotheses are finished, where N is the beam size

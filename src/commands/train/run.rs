@@ -87,7 +87,9 @@ impl BackendTask for Run {
             train: prepared.files,
             valid: prepared.valid_text,
             cache: new_cache.clone(),
-            options: options.map(|options| (options, plan.model.clone())),
+            options: options
+                .filter(|_| plan.writes_decoding())
+                .map(|options| (options, plan.model.clone())),
         };
         let interrupter = Interrupter::new();
         stop_on_signals(&interrupter);
@@ -152,29 +154,31 @@ impl Run {
         Ok(model)
     }
 
-    /// The decoding options of the trained model: those of the model to start from, or of the run's directory if it is
-    /// resumed, with the run's length penalty and target language. A resumed run of an earlier version, whose directory
-    /// has none, gets none unless the run's length penalty is given.
+    /// The decoding options of the trained model. A new run has those of the model to start from, in the run's target
+    /// language, or else a beam with the mean log-probability as score; a resumed run has those in its directory, where
+    /// runs of earlier versions have none. A length penalty of this command replaces theirs.
     fn decoding_options(&self) -> Result<Option<DecodeOptions>> {
-        let is_new = self.made_before == 0;
-        let before = match &self.plan.init {
-            _ if !is_new => DecodeOptions::of_directory(&self.out)?,
+        let plan = &self.plan;
+        let before = match &plan.init {
+            _ if plan.is_resumed => DecodeOptions::of_directory(&self.out)?,
             Some(init) => init.options()?,
             None => None,
         };
-        let given = self.plan.run.validation.length_penalty;
-        let given = given.map(LengthPenalty::Power);
-        if !is_new && given.is_none() && before.is_none() {
+        if before.is_none() && !plan.writes_decoding() {
             return Ok(None);
         }
-        let had = before.as_ref().map(|options| options.length_penalty);
-        let language = self.prepared.tokenizers.target_first();
-        let options = before.unwrap_or_default();
-        Ok(Some(DecodeOptions {
-            length_penalty: given.or(had).unwrap_or(LengthPenalty::AVERAGE),
-            forced_first: language.or(options.forced_first),
-            ..options
-        }))
+        let mut options = before.unwrap_or_else(|| DecodeOptions {
+            length_penalty: LengthPenalty::AVERAGE,
+            ..DecodeOptions::default()
+        });
+        if let Some(exponent) = plan.new_length_penalty {
+            options.length_penalty = LengthPenalty::Power(exponent);
+        }
+        if !plan.is_resumed {
+            let language = self.prepared.tokenizers.target_first();
+            options.forced_first = language.or(options.forced_first);
+        }
+        Ok(Some(options))
     }
 
     /// Each device of a process computes some of its batches of an update.
@@ -226,7 +230,7 @@ struct Files {
     valid: Corpus,
     /// The new cache of the training pairs, unless the cache has its final name already.
     cache: Option<PathBuf>,
-    /// The decoding options of the trained model, if any, and the model's configuration.
+    /// The decoding options of the trained model, if they are new, and the model's configuration.
     options: Option<(DecodeOptions, TransformerConfig)>,
 }
 
@@ -264,9 +268,7 @@ impl Files {
             // The cache of a command that was refused. A leftover file does no harm.
             let _ = fs::remove_file(directory.join(&new_cache));
         }
-        if let Some((options, config)) = &self.options
-            && DecodeOptions::of_directory(directory)?.as_ref() != Some(options)
-        {
+        if let Some((options, config)) = &self.options {
             options.save(directory, config)?;
         }
         Ok(replace_file_with(&path, &self.run).map_err(named)?)

@@ -307,8 +307,8 @@ section! {
 
     /// Exponent of the length by which a beam search divides log-probabilities: 1.0 ranks translations by the mean, 0.0
     /// by the sum, and a negative one favors short translations. It applies to validations if `beam` is above 1, and to
-    /// the trained model: a new run writes it to `generation_config.json`, and so does a resumed run if it has changed.
-    /// Absent: the length penalty of `init.model`, or else 1.0.
+    /// the trained model: a new run writes it to `generation_config.json`, and so does a resumed run in which this key
+    /// has changed. Absent: the length penalty of `init.model`, or else 1.0.
     length_penalty: Option<f64> = None;
 
     /// Number of validation pairs to translate, starting with the first. Absent: all.

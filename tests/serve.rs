@@ -23,7 +23,9 @@ fn what_cannot_be_served_is_refused_in_one_line() {
     let glossary = file(folder.path(), "terms", "one\ttwo\nthree\n");
     let model = model.display().to_string();
     let named = format!("en-fr={model}");
-    let same = format!("en-en={model}");
+    let same = format!("zh-zh-Hans={model}");
+    let many = directory("marian-multi").display().to_string();
+    let spanish = format!("en-es={many}");
     for (flags, problem) in [
         (
             vec!["--model", &model],
@@ -51,6 +53,14 @@ fn what_cannot_be_served_is_refused_in_one_line() {
             "--model: en-fr has two models".to_owned(),
         ),
         (
+            vec!["--model", &many],
+            format!("{many}: no token for the source language"),
+        ),
+        (
+            vec!["--model", &spanish],
+            format!("{spanish}: no token for the language `es`"),
+        ),
+        (
             vec!["--model", &same],
             format!("{same}: names no two languages, such as en-fr=DIR"),
         ),
@@ -66,16 +76,17 @@ fn what_cannot_be_served_is_refused_in_one_line() {
     }
 }
 
-/// On a port that the system chooses; a multilingual model serves all of its pairs.
+/// On a port that the system chooses; a multilingual model serves all of its pairs. The codes of pairs and requests may
+/// be written differently, and the token of a language may be a part of the source.
 #[cfg(unix)]
 #[test]
 fn a_served_model_translates_and_ends_at_a_signal() {
-    let model = directory("m2m100");
+    let [pair, many] = [pair(), directory("t5-gated")];
     let mut command = program("serve");
-    command
-        .arg("--model")
-        .arg(&model)
-        .args(["--listen", "127.0.0.1:0"]);
+    command.arg("--model").arg(directory("m2m100"));
+    command.args(["zh-pt-BR", "pt-BR-EN"].map(|codes| format!("{codes}={}", pair.display())));
+    command.args(["it-fr", "it-de"].map(|codes| format!("{codes}={}", many.display())));
+    command.args(["--listen", "127.0.0.1:0"]);
     let mut server = started(&mut command);
     let mut log = BufReader::new(server.stderr.take().unwrap());
     let address = loop {
@@ -98,13 +109,20 @@ fn a_served_model_translates_and_ends_at_a_signal() {
     let end = "host: a\r\nconnection: close\r\n";
     let languages = ask(&format!("GET /languages HTTP/1.1\r\n{end}\r\n"));
     assert!(languages.contains(r#""name":"French""#), "{languages}");
-    let body = "q=I+am+tired.&source=en&target=fr";
-    let length = body.len();
-    let answer = ask(&format!(
-        "POST /translate HTTP/1.1\r\n{end}content-length: {length}\r\n\r\n{body}"
-    ));
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-    assert!(answer.contains(r#"{"translatedText":""#), "{answer}");
+    let translate = |source: &str, target: &str| {
+        let body = format!("q=I+am+tired.&source={source}&target={target}");
+        let length = body.len();
+        let answer = ask(&format!(
+            "POST /translate HTTP/1.1\r\n{end}content-length: {length}\r\n\r\n{body}"
+        ));
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        let (_, translated) = answer.split_once(r#"{"translatedText":""#).unwrap();
+        translated.to_owned()
+    };
+    translate("en", "fr");
+    translate("zh-Hans", "pt-br");
+    translate("pt-BR", "en");
+    assert_ne!(translate("it", "fr"), translate("it", "de"));
     let pid = rustix::process::Pid::from_child(&server);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(server.wait().unwrap().success());

@@ -558,6 +558,31 @@ fn a_document_is_translated_and_its_markup_kept() {
     let expected = format!("error: {input}: is an input file, and would be overwritten");
     assert_eq!(error, expected);
     assert_eq!(fs::read_to_string(input).unwrap(), page);
+    let terms = file(folder.path(), "terms.tsv", "one\tun\n");
+    let terms = terms.to_str().unwrap();
+    let error = translate(&["--document", input, "--glossary", terms, "--out", terms]);
+    let expected = format!("error: {terms}: is an input file, and would be overwritten");
+    assert_eq!(error, expected);
+    let vocabulary = model.join("tokenizer.json").display().to_string();
+    let error = translate(&["--document", input, "--out", &vocabulary]);
+    let expected = format!("error: {vocabulary}: is an input file, and would be overwritten");
+    assert_eq!(error, expected);
+    let nowhere = folder.path().join("nowhere");
+    let error = translate(&[
+        "--document",
+        input,
+        "--out",
+        nowhere.join("out").to_str().unwrap(),
+    ]);
+    assert_eq!(
+        error,
+        format!("error: {}: no such directory", nowhere.display())
+    );
+    let error = translate(&["--document", input, "--document-lang", "xyzzy"]);
+    assert_eq!(
+        error,
+        "error: --document-lang xyzzy: must be a language code, such as de"
+    );
     let broken = file(folder.path(), "broken.txt", b"one\ntwo \xff\n");
     let broken = broken.to_str().unwrap();
     let error = translate(&["--document", broken]);

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use transformer_core::Translator;
 use transformer_core::decoding::NextToken;
-use transformer_text::{Format, Glossary, TextTranslator};
+use transformer_text::{Format, Glossary, TextTranslator, language_code};
 
 use super::lines::for_output;
-use super::{Result, refuse_overwriting, write_file};
+use super::{Result, check_output, model_directory, refuse_overwriting, write_file};
 use crate::process::{note, read_regular};
 
 /// Flags for whole documents.
@@ -31,7 +31,7 @@ pub struct Documents {
     #[arg(long, value_name = "FILE", requires = "document")]
     glossary: Option<PathBuf>,
     /// Language of the document, such as de, whose rules are used to split it into sentences [default: --source-lang,
-    /// else rules for any language]
+    /// else English]
     #[arg(long, value_name = "CODE", requires = "document")]
     document_lang: Option<String>,
 }
@@ -42,10 +42,23 @@ impl Documents {
         self.document.as_deref()
     }
 
-    /// Checks what is read and written, before a model is loaded.
-    pub fn check(&self) -> Result {
-        if let (Some(document), Some(out)) = (&self.document, &self.out) {
-            refuse_overwriting(std::slice::from_ref(document), out)?;
+    /// Checks the language, and what is read and written, before a model is loaded.
+    pub fn check(&self, models: &[PathBuf]) -> Result {
+        if let Some(language) = &self.document_lang
+            && language_code(language).is_none()
+        {
+            return Err(
+                format!("--document-lang {language}: must be a language code, such as de").into(),
+            );
+        }
+        if let Some(out) = &self.out {
+            let mut read: Vec<PathBuf> = models
+                .iter()
+                .flat_map(|model| model_directory::files(model))
+                .collect();
+            read.extend(self.document.iter().chain(&self.glossary).cloned());
+            refuse_overwriting(&read, out)?;
+            check_output(out)?;
         }
         Ok(())
     }

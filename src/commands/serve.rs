@@ -15,9 +15,9 @@ use transformer_core::packed::PackedPrecision;
 use transformer_core::{
     DecodeOptions, ModelDirectory, PackedModel, Tokenizers, Transformer, Translator,
 };
-use transformer_serve::languages::code_of_token;
+use transformer_serve::languages::canonical;
 use transformer_serve::{Limits, Names, Pair, Pairs, Service};
-use transformer_text::Glossary;
+use transformer_text::{Glossary, language_code};
 
 use super::decoding::{Decoding, options_for};
 use super::{Common, Result, model_directory};
@@ -134,10 +134,9 @@ struct Served {
 
 impl Served {
     fn open(argument: &str, decoding: &Decoding, seed: u64) -> Result<Self> {
-        let pair = argument.split_once('=').and_then(|(pair, path)| {
-            let (source, target) = pair.split_once('-')?;
-            Some(((source.to_owned(), target.to_owned()), path))
-        });
+        let pair = argument
+            .split_once('=')
+            .and_then(|(pair, path)| Some((languages_of(pair)?, path)));
         if let Some(((source, target), _)) = &pair
             && (source.is_empty() || target.is_empty() || source == target)
         {
@@ -170,22 +169,56 @@ fn positive() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
 
+/// The codes of the languages of a pair such as `en-pt-BR`, whose codes may have hyphens.
+fn languages_of(pair: &str) -> Option<Pair> {
+    let halves = |(at, _)| (&pair[..at], &pair[at + 1..]);
+    let mut splits = pair.match_indices('-').map(halves);
+    let both = |&(source, target): &(&str, &str)| is_code(source) && is_code(target);
+    let first = splits.clone().next();
+    let (source, target) = splits.find(both).or(first)?;
+    Some((canonical(source), canonical(target)))
+}
+
+/// Whether a text is a language's code, alone or with a script (`zh-Hans`) or a region (`pt-BR`).
+fn is_code(text: &str) -> bool {
+    if matches!(&canonical(text)[..], "pt-BR" | "zh-Hans" | "zh-Hant") {
+        return true;
+    }
+    let (base, rest) = text.split_once('-').unwrap_or((text, ""));
+    language_code(base).is_some()
+        && match rest.len() {
+            0 => base == text,
+            2 => {
+                rest.bytes().all(|letter| letter.is_ascii_uppercase())
+                    && base != base.to_uppercase()
+            }
+            4 => rest.bytes().all(|letter| letter.is_ascii_alphabetic()),
+            _ => false,
+        }
+}
+
 /// The names of the languages of a pair, if the model has language tokens.
 fn names_of(
     pair: &Pair,
     tokenizers: &Tokenizers,
     argument: &str,
 ) -> std::result::Result<Names, String> {
-    let token = |languages: Vec<String>, code: &str| {
-        let mut tokens = languages.into_iter();
-        tokens.find(|token| token == code || code_of_token(token) == code)
+    let [of_source, of_target] =
+        [tokenizers.source(), tokenizers.target()].map(|side| side.languages());
+    let token = |tokens: &[String], code: &str| {
+        let names =
+            |token: &&String| *token == code || language_code(token).as_deref() == Some(code);
+        tokens.iter().find(names).cloned()
     };
+    let target = token(&of_target, &pair.1)
+        // Those of Marian and MADLAD-400 are tokens of the source.
+        .or_else(|| token(&of_source, &pair.1));
+    let has_tokens = !of_source.is_empty() || !of_target.is_empty();
     let names = Names {
         code: pair.0.clone(),
-        source: token(tokenizers.source().languages(), &pair.0),
-        target: token(tokenizers.target().languages(), &pair.1)
-            // Marian's are tokens of the source.
-            .or_else(|| token(tokenizers.source().languages(), &pair.1)),
+        source: token(&of_source, &pair.0),
+        // A language without a token gets an error that lists the model's.
+        target: target.or_else(|| has_tokens.then(|| pair.1.clone())),
     };
     let with = |names: &Names| {
         let named = tokenizers
@@ -215,7 +248,7 @@ fn all_pairs(
             "{argument}: the model has no language tokens; name its languages, such as en-fr={argument}"
         ));
     }
-    let codes: Vec<String> = tokens.iter().map(|token| code_of_token(token)).collect();
+    let codes = codes_of(&tokens);
     let mut pairs = Vec::new();
     for (source, source_token) in codes.iter().zip(&tokens) {
         for (target, target_token) in codes.iter().zip(&tokens) {
@@ -229,7 +262,26 @@ fn all_pairs(
             }
         }
     }
+    // All pairs of a model are alike.
+    if let Some((_, names)) = pairs.first() {
+        let (source, target) = (names.source.as_deref(), names.target.as_deref());
+        let named = tokenizers.clone().with_languages(source, target);
+        named.map_err(|error| {
+            format!("{argument}: {error}; name its pairs, such as en-fr={argument}")
+        })?;
+    }
     Ok(pairs)
+}
+
+/// The codes of the languages of tokens: with their scripts (`ace-Arab`) where tokens differ by these alone.
+fn codes_of(tokens: &[String]) -> Vec<String> {
+    let short: Vec<Option<String>> = tokens.iter().map(|token| language_code(token)).collect();
+    let is_shared = |code: &Option<String>| short.iter().filter(|other| *other == code).count() > 1;
+    let codes = short.iter().zip(tokens).map(|(code, token)| match code {
+        Some(known) if !is_shared(code) => known.clone(),
+        _ => token.trim_matches(['_', '<', '>']).replace('_', "-"),
+    });
+    codes.collect()
 }
 
 /// The keys in a file.

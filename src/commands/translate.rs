@@ -75,7 +75,7 @@ pub struct Translate {
 impl Translate {
     /// Runs the command.
     pub fn run(self, common: &Common) -> Result {
-        self.documents.check()?;
+        self.documents.check(&self.model)?;
         let (models, inference) = (self.model.clone(), self.inference.clone());
         let (decoding, n_best) = (self.decoding.clone(), self.n_best);
         let seed = common.seed.unwrap_or(0);

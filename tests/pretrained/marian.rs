@@ -6,7 +6,8 @@ use std::path::Path;
 use transformer_core::ModelDirectory;
 
 use super::support::{
-    copied, corpus, directory, fails, file, folder, program, read_json, succeeds, with_model,
+    copied, corpus, directory, fails, file, folder, program, read_json, run_on_input, stdout,
+    succeeds, with_model,
 };
 use super::{fine_tuned, translated};
 
@@ -210,4 +211,47 @@ fn a_shortlist_is_made_and_used() {
         error,
         "error: --shortlist: a language model has no source sentences"
     );
+}
+
+/// Quotation marks, dashes, accents and invisible characters that the vocabulary lacks; symbols are kept, and replace no
+/// word.
+#[test]
+fn a_document_leaves_punctuation_to_the_model() {
+    let model = directory("marian-en-fr");
+    let lines = [
+        "He said “no” and left — it’s late.",
+        "Tom is in the cafe\u{301} now.",
+        "Where\u{200b} are you\u{200b} going?",
+        "Tom ❤ Boston.",
+        "Tom 👨\u{200d}👩\u{200d}👧 is 日本 here.",
+    ];
+    let document = |text: &str| {
+        let mut command = with_model("translate", &model);
+        let output = run_on_input(command.args(["--document", "-"]), text.as_bytes());
+        assert!(output.status.success());
+        stdout(&output)
+    };
+    for line in &lines[..3] {
+        assert_eq!(document(line), translated(&model, &[], line).join("\n"));
+    }
+    let words = translated(&model, &[], lines[3]).concat();
+    let kept = document(lines[3]);
+    assert!(kept.contains('❤'), "{kept}");
+    assert_eq!(kept.replace(['❤', ' '], ""), words.replace(' ', ""));
+    let kept = document(lines[4]);
+    assert!(
+        kept.contains("👨\u{200d}👩\u{200d}👧") && kept.contains("日本"),
+        "{kept}"
+    );
+}
+
+/// Ten times the text takes about ten times as long, and not a hundred times: this would take minutes.
+#[test]
+fn a_long_word_that_the_vocabulary_lacks_is_read_once() {
+    let model = directory("marian-en-fr");
+    let text = "日".repeat(100_000);
+    let mut command = with_model("translate", &model);
+    let output = run_on_input(command.args(["--document", "-"]), text.as_bytes());
+    assert!(output.status.success());
+    assert_eq!(stdout(&output), text);
 }

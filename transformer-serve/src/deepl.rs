@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, header};
 use serde::Serialize;
 use serde_json::Value;
@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::error::{ApiError, Errors};
 use crate::languages::canonical;
+use crate::libretranslate::check_characters;
 use crate::service::Service;
 
 /// Texts to translate.
@@ -50,6 +51,7 @@ struct Translation {
 )]
 pub(crate) async fn translate(
     State(service): State<Arc<Service>>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Json<Answer>, ApiError> {
@@ -57,7 +59,7 @@ pub(crate) async fn translate(
         .get(header::AUTHORIZATION)
         .and_then(|key| key.to_str().ok());
     service.check_key(key.and_then(|key| key.strip_prefix("DeepL-Auth-Key ")))?;
-    let request = Request::of(&headers, &body)?;
+    let request = Request::of(query.as_deref(), &headers, &body)?;
     if request.text.is_empty() {
         return Err(ApiError::missing("text"));
     }
@@ -65,29 +67,24 @@ pub(crate) async fn translate(
         return Err(ApiError::invalid("Too many texts"));
     }
     let characters: usize = request.text.iter().map(|text| text.chars().count()).sum();
-    if characters > service.limits.characters {
-        return Err(ApiError::too_large());
-    }
-    let target = language(&request.target);
+    check_characters(characters, &service)?;
+    let target = language(&request.target, &service);
     let mut tasks = tokio::task::JoinSet::new();
     let mut translations = Vec::new();
     for (index, text) in request.text.iter().enumerate() {
         let source = match &request.source {
-            Some(source) => language(source),
-            None => {
-                let guess = service.detect(text).into_iter().next();
-                guess.map_or_else(|| "en".to_owned(), |guess| guess.language)
-            }
+            Some(source) => language(source, &service),
+            None => service.source_of(text, &target).language,
         };
         translations.push(Translation {
             detected_source_language: source.to_uppercase(),
             text: text.clone(),
             billed_characters: text.chars().count(),
         });
-        if source == target {
+        let path = service.path(&source, &target)?;
+        if path.is_empty() {
             continue;
         }
-        let path = service.path(&source, &target)?;
         let (service, text, format) = (service.clone(), text.clone(), request.format);
         tasks.spawn(async move { (index, service.translate(text, format, &path, 0, None).await) });
     }
@@ -111,19 +108,27 @@ struct Request {
 }
 
 impl Request {
-    fn of(headers: &HeaderMap, body: &Bytes) -> Result<Self, ApiError> {
+    fn of(query: Option<&str>, headers: &HeaderMap, body: &Bytes) -> Result<Self, ApiError> {
         let kind = headers
             .get(header::CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok());
         let mut fields: Vec<(String, String)> = Vec::new();
-        if kind.is_some_and(|kind| kind.contains("json")) {
+        let is_json = kind.is_some_and(|kind| kind.contains("json"));
+        if is_json || body.first() == Some(&b'{') {
             let body: Value = serde_json::from_slice(body)
                 .map_err(|_| ApiError::invalid("Invalid JSON format"))?;
             for (name, value) in body.as_object().into_iter().flatten() {
                 match value {
                     Value::Array(values) => {
-                        let values = values.iter().filter_map(Value::as_str);
-                        fields.extend(values.map(|value| (name.clone(), value.to_owned())));
+                        for value in values {
+                            let problem = || {
+                                ApiError::invalid(format!(
+                                    "Invalid request: {name} must be a list of strings"
+                                ))
+                            };
+                            let value = value.as_str().ok_or_else(problem)?;
+                            fields.push((name.clone(), value.to_owned()));
+                        }
                     }
                     Value::String(value) => fields.push((name.clone(), value.clone())),
                     _ => {}
@@ -132,6 +137,8 @@ impl Request {
         } else {
             fields.extend(form_urlencoded::parse(body).into_owned());
         }
+        let query = query.unwrap_or_default().as_bytes();
+        fields.extend(form_urlencoded::parse(query).into_owned());
         let field = |name: &str| {
             let field = fields
                 .iter()
@@ -157,10 +164,11 @@ impl Request {
     }
 }
 
-/// DeepL's code, such as `EN-US`, as one of this server.
-fn language(code: &str) -> String {
-    match &code.to_lowercase()[..] {
-        full @ ("pt-br" | "zh-hans" | "zh-hant") => canonical(full),
-        code => canonical(code.split('-').next().unwrap_or(code)),
+/// DeepL's code, such as `EN-US`, as one of this server: with its script or region if a model has that.
+fn language(code: &str, service: &Service) -> String {
+    let whole = canonical(code);
+    match service.knows(&whole) {
+        true => whole,
+        false => canonical(code.split('-').next().unwrap_or(code)),
     }
 }

@@ -19,6 +19,11 @@ impl Fields {
             .get(header::CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok());
         let is_json = kind.is_some_and(|kind| kind.contains("json"));
+        if kind.is_some_and(|kind| kind.starts_with("multipart/")) {
+            return Err(ApiError::invalid(
+                "Invalid request: send JSON or a form (application/x-www-form-urlencoded); multipart is for /translate_file",
+            ));
+        }
         if is_json || body.first() == Some(&b'{') {
             let parsed: Value = serde_json::from_slice(body)
                 .map_err(|_| ApiError::invalid("Invalid JSON format"))?;

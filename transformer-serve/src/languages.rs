@@ -30,40 +30,12 @@ pub fn name(code: &str) -> String {
     language.map_or_else(|| code.to_owned(), |language| language.to_name().to_owned())
 }
 
-/// The code of the language that a model's token names: `en` for `eng_Latn`, `en_XX`, `__en__` and `>>eng<<`.
-pub fn code_of_token(token: &str) -> String {
-    let bare = token.trim_matches(['_', '<', '>']);
-    let (base, script) = bare.split_once('_').unwrap_or((bare, ""));
-    let language = match base.len() {
-        2 => Language::from_639_1(base),
-        _ => Language::from_639_3(base),
-    };
-    let short = language.and_then(|language| language.to_639_1());
-    match (short.unwrap_or(base), script) {
-        ("zh", "Hant" | "TW") => "zh-Hant".to_owned(),
-        ("zh", _) => "zh-Hans".to_owned(),
-        (code, _) => code.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn tokens_have_the_codes_of_their_languages() {
-        for (token, code) in [
-            ("eng_Latn", "en"),
-            ("en_XX", "en"),
-            ("__en__", "en"),
-            (">>eng<<", "en"),
-            ("zho_Hans", "zh-Hans"),
-            ("zho_Hant", "zh-Hant"),
-            ("zh_CN", "zh-Hans"),
-            ("ast_Latn", "ast"),
-        ] {
-            assert_eq!(code_of_token(token), code, "{token}");
-        }
+    fn languages_have_names_and_aliases() {
         assert_eq!(name("de"), "German");
         assert_eq!(name("xx"), "xx");
         assert_eq!(canonical("ZH"), "zh-Hans");

@@ -60,7 +60,8 @@ use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower_http::cors::{Any, CorsLayer};
+use tokio_io_timeout::TimeoutStream;
+use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use utoipa::OpenApi;
 
@@ -101,6 +102,12 @@ const HEADERS: Duration = Duration::from_secs(10);
 
 /// The time for each part of a body to follow the one before.
 const BODY: Duration = Duration::from_secs(15);
+
+/// The time for a client to read a part of an answer.
+const WRITE: Duration = Duration::from_secs(60);
+
+/// How often the samples of the metrics are summed up.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 /// The recorder of the process's metrics.
 static METRICS: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
@@ -162,7 +169,8 @@ pub fn with_cors(router: Router) -> Router {
         CorsLayer::new()
             .allow_origin(Any)
             .allow_methods(Any)
-            .allow_headers(Any),
+            // A list, because `*` does not stand for `Authorization`.
+            .allow_headers(AllowHeaders::mirror_request()),
     )
 }
 
@@ -192,13 +200,23 @@ pub async fn serve_router(
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let mut end = std::pin::pin!(end);
+    let upkeep = tokio::spawn(async {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            if let Some(metrics) = METRICS.get().and_then(Option::as_ref) {
+                metrics.run_upkeep();
+            }
+        }
+    });
     loop {
         let (stream, permit) = tokio::select! {
             () = &mut end => break,
             accepted = accept(&listener, &connections) => accepted,
         };
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(WRITE));
         let connection = http.serve_connection(
-            TokioIo::new(stream),
+            TokioIo::new(Box::pin(stream)),
             TowerToHyperService::new(router.clone()),
         );
         let connection = graceful.watch(connection);
@@ -210,6 +228,7 @@ pub async fn serve_router(
     }
     drop(listener);
     graceful.shutdown().await;
+    upkeep.abort();
     Ok(())
 }
 

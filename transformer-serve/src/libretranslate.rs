@@ -223,18 +223,14 @@ impl Translate {
         match &self.source {
             Some(source) => (source.clone(), None),
             None => {
-                let detected = service.detect(text).into_iter().next();
-                let detected = detected.unwrap_or_else(|| Detected {
-                    confidence: 0.0,
-                    language: "en".to_owned(),
-                });
+                let detected = service.source_of(text, &self.target);
                 (detected.language.clone(), Some(detected))
             }
         }
     }
 }
 
-fn check_characters(characters: usize, service: &Service) -> Result<(), ApiError> {
+pub(crate) fn check_characters(characters: usize, service: &Service) -> Result<(), ApiError> {
     let most = service.limits.characters;
     match characters > most {
         true => Err(ApiError::invalid(format!(
@@ -280,15 +276,12 @@ async fn answer(service: &Arc<Service>, request: Translate) -> Result<TranslateA
     for (index, text) in request.texts.as_slice().iter().enumerate() {
         let (source, guess) = request.source(text, service);
         detected.extend(guess);
-        // A text in the target language stays as it is.
-        let path = match source == request.target {
-            true => Vec::new(),
-            false => service.path(&source, &request.target)?,
-        };
+        let path = service.path(&source, &request.target)?;
         let (service, text) = (service.clone(), text.clone());
         let (format, alternatives) = (request.format, request.alternatives.unwrap_or(0));
         tasks.spawn(async move {
             let found = match path.is_empty() {
+                // A text in the target language stays as it is.
                 true => Ok(Found::unchanged(text)),
                 false => {
                     let translated = service.translate(text, format, &path, alternatives, None);
@@ -315,10 +308,7 @@ fn stream(service: Arc<Service>, request: Translate) -> Result<Response, ApiErro
         ));
     };
     let (source, guess) = request.source(&text, &service);
-    let path = match source == request.target {
-        true => Vec::new(),
-        false => service.path(&source, &request.target)?,
-    };
+    let path = service.path(&source, &request.target)?;
     let (sentences, mut received) = tokio::sync::mpsc::unbounded_channel();
     let (events, stream) = tokio::sync::mpsc::unbounded_channel::<Event>();
     tokio::spawn(async move {
@@ -483,19 +473,21 @@ pub(crate) async fn translate_file(
     let text = text.map_err(|_| ApiError::invalid("Invalid request: the file is not UTF-8"))?;
     check_characters(text.chars().count(), &service)?;
     let source = match &source[..] {
-        "auto" => {
-            let guess = service.detect(&text).into_iter().next();
-            guess.map_or_else(|| "en".to_owned(), |guess| guess.language)
-        }
+        "auto" => service.source_of(&text, &target).language,
         source => canonical(source),
     };
     let path = service.path(&source, &target)?;
-    let translated = service.translate(text, format, &path, 0, None);
-    let translated = tokio::time::timeout(service.limits.time, translated).await;
-    let translated = translated.map_err(|_| ApiError::timeout())??;
+    let translated = match path.is_empty() {
+        true => text,
+        false => {
+            let translated = service.translate(text, format, &path, 0, None);
+            let translated = tokio::time::timeout(service.limits.time, translated).await;
+            translated.map_err(|_| ApiError::timeout())??.text
+        }
+    };
     let kept = service
         .files
-        .keep(extension, translated.text)
+        .keep(extension, translated)
         .map_err(ApiError::failed)?;
     let of = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let host = of("host").unwrap_or("localhost");

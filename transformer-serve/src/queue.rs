@@ -268,6 +268,7 @@ impl State {
             }
             !is_gone
         });
+        gauge!("transformer_queue_tokens").set(self.waiting as f64);
     }
 
     /// The next batch, if there are enough sentences for it. A thread is then busy with it.

@@ -1,6 +1,6 @@
 //! What the server does, without HTTP.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ impl Default for Limits {
 /// The server without its interface: models, queue and limits.
 pub struct Service {
     pub(crate) pairs: Pairs,
+    /// The source languages, and the targets of each.
+    pub(crate) languages: BTreeMap<String, BTreeSet<String>>,
     pub(crate) queue: Queue,
     pub(crate) limits: Limits,
     pub(crate) detector: Detector,
@@ -60,9 +62,15 @@ pub struct Service {
 impl Service {
     /// Starts the service.
     pub fn start(pairs: Pairs, limits: Limits) -> Self {
-        let languages = pairs.languages();
-        let detector = Detector::among(languages.keys().copied());
+        let languages = pairs.languages().into_iter();
+        let languages = languages.map(|(source, targets)| {
+            let targets = targets.into_iter().map(str::to_owned);
+            (source.to_owned(), targets.collect())
+        });
+        let languages: BTreeMap<String, BTreeSet<String>> = languages.collect();
+        let detector = Detector::among(languages.keys().map(|code| &code[..]));
         Self {
+            languages,
             queue: Queue::start(limits.queue),
             detector,
             pairs,
@@ -115,17 +123,45 @@ impl Service {
         self.detector.detect(text)
     }
 
-    /// The pairs to translate over.
-    pub(crate) fn path(&self, source: &str, target: &str) -> Result<Vec<Pair>, ApiError> {
-        let languages = self.pairs.languages();
-        let is_known = |code: &str| {
-            languages.contains_key(code) || languages.values().any(|targets| targets.contains(code))
+    /// The language of a text that is to be translated into `target`. One that is not detected, such as a number, is
+    /// English, or else of a language that is translated into `target`.
+    pub(crate) fn source_of(&self, text: &str, target: &str) -> Detected {
+        let reaches = |source: &str| self.reaches(source, target);
+        let undetected = || {
+            let mut sources = self.languages.keys();
+            let source = match target == "en" || reaches("en") {
+                true => None,
+                false => sources.find(|source| reaches(source)),
+            };
+            Detected {
+                confidence: 0.0,
+                language: source.map_or("en", |source| source).to_owned(),
+            }
         };
-        if let Some(unknown) = [source, target].into_iter().find(|code| !is_known(code)) {
+        let detected = self.detect(text).into_iter().next();
+        detected.unwrap_or_else(undetected)
+    }
+
+    fn reaches(&self, source: &str, target: &str) -> bool {
+        let targets = self.languages.get(source);
+        targets.is_some_and(|targets| targets.contains(target))
+    }
+
+    /// Whether a language is the source or the target of a pair.
+    pub(crate) fn knows(&self, code: &str) -> bool {
+        let mut targets = self.languages.values();
+        self.languages.contains_key(code) || targets.any(|targets| targets.contains(code))
+    }
+
+    /// The pairs to translate over; none where source and target are one language.
+    pub(crate) fn path(&self, source: &str, target: &str) -> Result<Vec<Pair>, ApiError> {
+        if let Some(unknown) = [source, target].into_iter().find(|code| !self.knows(code)) {
             return Err(ApiError::invalid(format!("{unknown} is not supported")));
         }
-        let targets = languages.get(source);
-        if !targets.is_some_and(|targets| targets.contains(target)) {
+        if source == target {
+            return Ok(Vec::new());
+        }
+        if !self.reaches(source, target) {
             let name = crate::languages::name;
             return Err(ApiError::invalid(format!(
                 "{} ({target}) is not available as a target language from {} ({source})",

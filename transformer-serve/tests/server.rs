@@ -139,6 +139,54 @@ async fn a_text_is_translated_as_by_libretranslate() {
     );
 }
 
+/// Of a language that is translated into the target.
+#[tokio::test]
+async fn a_text_whose_language_is_not_detected_is_no_error() {
+    let mut pairs = Pairs::new();
+    let pair = ("fr".to_owned(), "de".to_owned());
+    let load = || Ok(translator(Reverser::default()));
+    pairs.add([(pair, Names::default())], 10, load);
+    let router = router(Arc::new(Service::start(pairs, Limits::default())));
+    let request = json!({"q": ["Bonjour à tous", "123"], "source": "auto", "target": "de"});
+    let (_, answer) = post(&router, "/translate", request).await;
+    assert_eq!(answer["translatedText"], json!(["TOUS à bONJOUR", "123"]));
+    let request = json!({"text": ["123"], "target_lang": "DE"});
+    let (_, answer) = post(&router, "/v2/translate", request).await;
+    let expected = json!({"detected_source_language": "FR", "text": "123", "billed_characters": 3});
+    assert_eq!(answer["translations"], json!([expected]));
+}
+
+/// As a query, and JSON without a type; in English where there is no British English.
+#[tokio::test]
+async fn deepls_requests_may_have_any_form() {
+    let router = server();
+    let expected = json!({"detected_source_language": "DE", "text": "B A", "billed_characters": 3});
+    let expected = json!({"translations": [expected]});
+    let query = Request::post("/v2/translate?text=a+b&source_lang=DE&target_lang=EN-GB");
+    let found = ask(&router, query.body(Body::empty()).unwrap()).await;
+    assert_eq!(found, (StatusCode::OK, expected.clone()));
+    let body = r#"{"text": ["a b"], "source_lang": "DE", "target_lang": "EN"}"#;
+    let plain = Request::post("/v2/translate").body(body.into()).unwrap();
+    assert_eq!(ask(&router, plain).await, (StatusCode::OK, expected));
+    for (request, error) in [
+        (
+            json!({"text": ["a", 5, "b"], "target_lang": "FR"}),
+            "Invalid request: text must be a list of strings",
+        ),
+        (
+            json!({"text": ["a"], "source_lang": "XX", "target_lang": "XX"}),
+            "xx is not supported",
+        ),
+        (
+            json!({"text": ["a".repeat(100_001)], "target_lang": "FR"}),
+            "Invalid request: request (100001) exceeds text limit (100000)",
+        ),
+    ] {
+        let expected = (StatusCode::BAD_REQUEST, json!({"error": error}));
+        assert_eq!(post(&router, "/v2/translate", request).await, expected);
+    }
+}
+
 #[tokio::test]
 async fn errors_are_libretranslates() {
     let limits = Limits {
@@ -183,6 +231,11 @@ async fn errors_are_libretranslates() {
         ),
         (
             json!({"q": "a", "source": "en", "target": "xx"}),
+            400,
+            "xx is not supported",
+        ),
+        (
+            json!({"q": "a", "source": "xx", "target": "xx"}),
             400,
             "xx is not supported",
         ),

@@ -7,7 +7,7 @@ use crate::sentence::sentences;
 use crate::writing::Writing;
 
 /// The most elements around a passage that are noticed when they end.
-const DEEPEST: usize = 100;
+pub(crate) const DEEPEST: usize = 100;
 
 /// An element that is not closed yet.
 struct Open {

@@ -23,6 +23,7 @@ mod detect;
 mod document;
 mod formats;
 mod guard;
+mod languages;
 mod place;
 mod protect;
 mod report;
@@ -34,6 +35,7 @@ mod writing;
 
 pub use detect::{Guess, LanguageDetector};
 pub use formats::{Format, UnknownFormat};
+pub use languages::language_code;
 pub use protect::{Glossary, GlossaryError};
 pub use report::{Note, Noted, Problem, Report, Translated};
 pub use sentence::Sentence;

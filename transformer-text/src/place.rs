@@ -189,8 +189,13 @@ impl Placing<'_> {
             if literal[index].is_some() || !span.kind.is_solid() {
                 continue;
             }
-            let free = |cell: &Cell| cell.fixed.is_none() && !cell.is_covered;
-            let longest = 1 + cells(&self.sentence.text[span.range.clone()], &[]).len();
+            let text = &self.sentence.text[span.range.clone()];
+            let is_word = text.contains(char::is_alphanumeric);
+            // A symbol takes the place of no word.
+            let free = |cell: &Cell| {
+                cell.fixed.is_none() && !cell.is_covered && (is_word || !cell.is_word)
+            };
+            let longest = 1 + cells(text, &[]).len();
             let best = self.best(&span.range, &(0..self.cells.len()), free);
             // Something of the translation is left, if the sentence has other words.
             let is_all = |best: &Range<usize>| {

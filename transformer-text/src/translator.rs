@@ -1,7 +1,9 @@
 //! The translation of whole texts.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
+use regex::Regex;
 use transformer_core::Translator;
 use transformer_core::decoding::{NextToken, RequestProblem, Strategy};
 use transformer_core::text::{Alignment, TextError, Translation};
@@ -14,6 +16,17 @@ use crate::protect::{Glossary, fixed, kept, protect};
 use crate::report::{Note, Noted, Placed, Report, Translated};
 use crate::segment::sentence_starts;
 use crate::sentence::{Sentence, cut, joined, sentences};
+
+/// Letters, numbers and symbols, and punctuation that stands for a word.
+static MEANS_SOMETHING: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"[\p{L}\p{N}\p{S}§¶†‡•‰]").expect("a regular expression"));
+
+/// Whether a character belongs to the one before it: an accent, a joiner of emoji, or the choice of a variant.
+fn is_mark(letter: char) -> bool {
+    static MARK: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"[\p{M}\p{Cf}]").expect("a regular expression"));
+    !letter.is_ascii() && MARK.is_match(letter.encode_utf8(&mut [0; 4]))
+}
 
 /// Translates texts in a [`Format`]: the text of the sentences is translated, and everything around it is kept.
 ///
@@ -178,11 +191,12 @@ impl<M: NextToken> TextTranslator<M> {
         Self { glossary, ..self }
     }
 
-    /// Sets the source's language, such as `de`: the rules by which sentences are told apart. Without it, or without
-    /// rules for it, they are general ones.
+    /// Sets the source's language, such as `de`, or by the token of a model, such as `deu_Latn`
+    /// ([`language_code`](crate::language_code)): the rules by which sentences are told apart. Without it, or without
+    /// rules for it, English ones are used.
     pub fn with_language(self, language: &str) -> Self {
         Self {
-            language: Some(language.to_owned()),
+            language: crate::language_code(language),
             ..self
         }
     }
@@ -209,10 +223,7 @@ impl<M: NextToken> TextTranslator<M> {
         let mut unknown = BTreeMap::new();
         for passage in &mut document.passages {
             let of_programs = kept(&passage.text, !format.has_tags());
-            let of_programs: Vec<_> = of_programs
-                .into_iter()
-                .map(|range| fixed(passage, range))
-                .collect();
+            let of_programs = fixed(passage, of_programs);
             protect(passage, of_programs);
             let terms = self.glossary.find(&passage.text).into_iter();
             let terms: Vec<_> = terms
@@ -220,10 +231,7 @@ impl<M: NextToken> TextTranslator<M> {
                 .collect();
             protect(passage, terms);
             let unknown = self.unknown(&passage.text, &mut unknown);
-            let unknown: Vec<_> = unknown
-                .into_iter()
-                .map(|range| fixed(passage, range))
-                .collect();
+            let unknown = fixed(passage, unknown);
             protect(passage, unknown);
         }
         let mut prepared = Prepared {
@@ -251,14 +259,19 @@ impl<M: NextToken> TextTranslator<M> {
         prepared
     }
 
-    /// Words with letters, and other characters, that the model's vocabulary does not have.
+    /// Words with letters, numbers and symbols that the model's vocabulary does not have. Punctuation and marks are left
+    /// to the model: there are others in their place.
     fn unknown(&self, text: &str, known: &mut BTreeMap<char, bool>) -> Vec<std::ops::Range<usize>> {
         let tokenizer = self.translator.tokenizers().source();
         let mut is_unknown = |letter: char| {
-            let is_checked = !letter.is_ascii() && !letter.is_whitespace() && !letter.is_control();
-            is_checked
+            !letter.is_ascii()
                 && *known.entry(letter).or_insert_with(|| {
-                    let tokens = tokenizer.encode(letter.encode_utf8(&mut [0; 4]));
+                    let mut bytes = [0; 4];
+                    let letter = &*letter.encode_utf8(&mut bytes);
+                    if !MEANS_SOMETHING.is_match(letter) {
+                        return false;
+                    }
+                    let tokens = tokenizer.encode(letter);
                     let decoded = tokens.and_then(|tokens| tokenizer.decode(&tokens));
                     decoded.is_ok_and(|text| {
                         let text = text.trim();
@@ -268,14 +281,16 @@ impl<M: NextToken> TextTranslator<M> {
         };
         let mut found: Vec<std::ops::Range<usize>> = Vec::new();
         for (at, letter) in text.char_indices() {
-            if !is_unknown(letter) {
+            if found.last().is_some_and(|last| at < last.end) || !is_unknown(letter) {
                 continue;
             }
             let mut range = at..at + letter.len_utf8();
             if letter.is_alphabetic() {
-                let is_word = |letter: char| letter.is_alphanumeric();
+                let is_word = |letter: char| letter.is_alphanumeric() || is_mark(letter);
                 range.start = text[..at].trim_end_matches(is_word).len();
                 range.end = text.len() - text[range.end..].trim_start_matches(is_word).len();
+            } else {
+                range.end = text.len() - text[range.end..].trim_start_matches(is_mark).len();
             }
             match found.last_mut() {
                 Some(last) if last.end >= range.start => last.end = last.end.max(range.end),

@@ -5,7 +5,7 @@
 pub(crate) enum Writing {
     /// As it is.
     Plain,
-    /// `&`, `<`, `>` and spaces that do not break as entities.
+    /// `&`, `<`, `>` and spaces that do not break as references, which XML knows, too.
     Html,
     /// `&`, `<` and `>` as entities.
     Xml,
@@ -32,7 +32,7 @@ impl Writing {
                 (Self::Html | Self::Xml | Self::Attribute(_), '&') => *written += "&amp;",
                 (Self::Html | Self::Xml | Self::Attribute(_), '<') => *written += "&lt;",
                 (Self::Html | Self::Xml | Self::Attribute(_), '>') => *written += "&gt;",
-                (Self::Html | Self::Attribute(_), '\u{a0}') => *written += "&nbsp;",
+                (Self::Html | Self::Attribute(_), '\u{a0}') => *written += "&#160;",
                 (Self::Attribute(Some('"')), '"') => *written += "&quot;",
                 (Self::Attribute(Some('\'')), '\'') => *written += "&#39;",
                 (Self::Attribute(None), ' ' | '"' | '\'' | '=' | '`' | '\t' | '\n') => {

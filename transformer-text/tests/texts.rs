@@ -126,6 +126,25 @@ fn markup_of_html_keeps_its_nesting() {
             "<a>Where <i>is <div>it</div> now</i> and</a> then",
             "<a><i>IS wHERE <div>IT</div> THEN AND NOW</i></a>",
         ),
+        // What is not translated ends with its element, also without an end tag.
+        (
+            "<ul><li translate=no>a b<li>c d<ul><li class=notranslate>e <b>f</b></ul>g h</ul>i j",
+            "<ul><li translate=no>a b<li>D C<ul><li class=notranslate>e <b>f</b></ul>H G</ul>J I",
+        ),
+        (
+            "<p translate=no>a b<p>c d<div translate=no>e <div>f g</div> h</li> i</div> j k",
+            "<p translate=no>a b<p>D C<div translate=no>e <div>f g</div> h</li> i</div> K J",
+        ),
+        (
+            "<table><tr><td translate=no>a<ul><li>b<li>c</ul><td>d e<tr><td>f g</table>",
+            "<table><tr><td translate=no>a<ul><li>b<li>c</ul><td>E D<tr><td>G F</table>",
+        ),
+        // Placeholders stand as in the document.
+        (
+            "<p>to <%= user.name %> {{ a > b }} and {{ c &gt; d }}</p>",
+            "<p>{{ c &gt; d }} AND {{ a > b }} <%= user.name %> TO</p>",
+        ),
+        ("<p>a&nbsp;b</p>", "<p>A&#160;B</p>"),
     ] {
         assert_eq!(translated(source, Format::Html), expected, "{source}");
     }
@@ -165,6 +184,18 @@ fn markup_of_markdown_stays_markup() {
         (
             "***very*** **_both_** text\n",
             "TEXT **_BOTH_** ***VERY***\n",
+        ),
+        (
+            "see <https://a.example/~user/_b_*c> or <first_last_@example.org> now\n",
+            "NOW <first_last_@example.org> OR <https://a.example/~user/_b_*c> SEE\n",
+        ),
+        (
+            "the {{ _page.title | upcase }} and {{< ref \"x\" >}} here\n",
+            "HERE {{< ref \"x\" >}} AND {{ _page.title | upcase }} THE\n",
+        ),
+        (
+            "+++\ntitle = \"The post\"\n+++\n\n# The station {#station}\n\n> [!WARNING]\n> one two\n",
+            "+++\ntitle = \"The post\"\n+++\n\n# STATION tHE {#station}\n\n> [!WARNING]\n> TWO ONE\n",
         ),
     ] {
         assert_eq!(translated(source, Format::Markdown), expected, "{source}");

@@ -28,11 +28,59 @@ const KEPT: [&str; 15] = [
     "template", "textarea", "tt", "var",
 ];
 
+/// Elements whose end tag may be left out, and those whose start tags end them.
+const OPEN_ENDED: [(&str, &[&str]); 11] = [
+    ("dd", &["dd", "dt"]),
+    ("dt", &["dd", "dt"]),
+    ("li", &["li"]),
+    ("optgroup", &["optgroup"]),
+    ("option", &["optgroup", "option"]),
+    (
+        "p",
+        &[
+            "address",
+            "article",
+            "aside",
+            "blockquote",
+            "div",
+            "dl",
+            "fieldset",
+            "figure",
+            "footer",
+            "form",
+            "h1",
+            "h2",
+            "h3",
+            "h4",
+            "h5",
+            "h6",
+            "header",
+            "hr",
+            "main",
+            "nav",
+            "ol",
+            "p",
+            "pre",
+            "section",
+            "table",
+            "ul",
+        ],
+    ),
+    ("rp", &["rp", "rt"]),
+    ("rt", &["rp", "rt"]),
+    ("td", &["tbody", "td", "tfoot", "th", "tr"]),
+    ("th", &["tbody", "td", "tfoot", "th", "tr"]),
+    ("tr", &["tbody", "tfoot", "tr"]),
+];
+
 /// Of these, those whose content is no part of the sentence: pictures, formulas, fields, pronunciations.
 const BESIDE: [&str; 5] = ["math", "rp", "rt", "svg", "textarea"];
 
 /// Attributes that are translated.
 const TRANSLATED: [&str; 4] = ["alt", "aria-label", "placeholder", "title"];
+
+/// Elements that are open at once within one that is not translated. No page has more.
+const MOST_OPEN: usize = 2000;
 
 /// Attributes that any thread has the stack for.
 const FEW: usize = 100;
@@ -89,14 +137,57 @@ fn tokenize(source: &str) -> Document {
 /// An element that is not translated.
 struct Kept {
     name: String,
-    /// Elements of its name that are open, itself included.
-    depth: usize,
+    /// It, and the elements in it that are open.
+    open: Vec<String>,
     start: usize,
     /// The start tag.
     tag: Template,
     is_inline: bool,
     /// The text in it.
     text: String,
+}
+
+impl Kept {
+    /// Reads a start tag. Returns whether the element ends before it.
+    fn open(&mut self, name: &str, is_void: bool) -> bool {
+        let is_ended = |open: &mut String| ended_by(open).contains(&name);
+        while self.open.pop_if(is_ended).is_some() {}
+        if self.open.is_empty() {
+            return true;
+        }
+        // Deeper, text only looks like tags.
+        if !is_void && self.open.len() < MOST_OPEN {
+            self.open.push(name.to_owned());
+        }
+        false
+    }
+
+    /// Reads an end tag.
+    fn close(&mut self, name: &str) -> End {
+        match self.open.iter().rposition(|open| open == name) {
+            Some(0) => End::With,
+            Some(at) => {
+                self.open.truncate(at);
+                End::Not
+            }
+            // It ends an element around this one.
+            None if self.open.iter().all(|open| !ended_by(open).is_empty()) => End::Before,
+            None => End::Not,
+        }
+    }
+}
+
+/// The elements whose start tags end an element; none if its end tag cannot be left out.
+fn ended_by(name: &str) -> &'static [&'static str] {
+    let found = OPEN_ENDED.iter().find(|(open, _)| *open == name);
+    found.map_or(&[], |(_, next)| next)
+}
+
+/// Whether an element ends at an end tag.
+enum End {
+    With,
+    Before,
+    Not,
 }
 
 struct Reader<'a> {
@@ -123,8 +214,10 @@ impl Reader<'_> {
                 };
                 let is_void = VOID.contains(&&name[..]) || tag.self_closing;
                 if let Some(kept) = &mut self.kept {
-                    kept.depth += usize::from(kept.name == name && !is_void);
-                    return;
+                    if !kept.open(&name, is_void) {
+                        return;
+                    }
+                    self.end_kept(range.start);
                 }
                 let no = attribute("translate").is_some_and(|value| value == "no")
                     || attribute("class").is_some_and(|class| {
@@ -146,8 +239,8 @@ impl Reader<'_> {
                 let template = self.tag(range, values);
                 if (KEPT.contains(&&name[..]) || no) && !is_void {
                     self.kept = Some(Kept {
+                        open: vec![name.clone()],
                         name,
-                        depth: 1,
                         start: end,
                         tag: template,
                         is_inline,
@@ -165,11 +258,11 @@ impl Reader<'_> {
                 let range = self.until(tag.span.start, tag.span.end);
                 let name = String::from_utf8_lossy(&tag.name).into_owned();
                 if let Some(kept) = &mut self.kept {
-                    kept.depth -= usize::from(kept.name == name);
-                    if kept.depth == 0 {
-                        self.end_kept(range.end);
+                    match kept.close(&name) {
+                        End::Not => return,
+                        End::With => return self.end_kept(range.end),
+                        End::Before => self.end_kept(range.start),
                     }
-                    return;
                 }
                 let template = raw(&self.source[range]);
                 match &name[..] {

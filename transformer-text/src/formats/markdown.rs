@@ -9,13 +9,17 @@ use crate::builder::Builder;
 use crate::document::{Document, Template, push_raw, raw};
 use crate::writing::Writing;
 
-/// Reads Markdown: CommonMark, with tables, strikethrough, footnotes, task lists and a block of metadata.
+/// Reads Markdown: CommonMark, with tables, strikethrough, footnotes, task lists, alerts, attributes of headings and a
+/// block of metadata.
 pub(super) fn read(source: &str) -> Document {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
         | Options::ENABLE_FOOTNOTES
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_YAML_STYLE_METADATA_BLOCKS
+        | Options::ENABLE_PLUSES_DELIMITED_METADATA_BLOCKS
+        | Options::ENABLE_GFM
+        | Options::ENABLE_HEADING_ATTRIBUTES
         | Options::ENABLE_MATH;
     let mut reader = Reader {
         source,
@@ -24,6 +28,7 @@ pub(super) fn read(source: &str) -> Document {
         pending: Pending::None,
         skipped: 0,
         image: None,
+        in_address: false,
         links: Vec::new(),
     };
     for (event, range) in Parser::new_ext(source, options).into_offset_iter() {
@@ -53,6 +58,8 @@ struct Reader<'a> {
     skipped: usize,
     /// The text of an image, and where it starts.
     image: Option<(usize, String)>,
+    /// Whether the current event is in a link that is its own text.
+    in_address: bool,
     /// The links around the current event: the label of the definition, where the text of the link is the label.
     links: Vec<Option<String>>,
 }
@@ -100,6 +107,20 @@ impl Reader<'_> {
                     *alt += &text;
                 }
             }
+            // `<https://…>`, whose text is the address.
+            Event::Start(Tag::Link {
+                link_type: LinkType::Autolink | LinkType::Email,
+                ..
+            }) => {
+                self.mark_until(range.start);
+                let link = &self.source[range.clone()];
+                let address = link.trim_matches(['<', '>']);
+                self.builder.fixed(address, raw(link));
+                self.at = range.end;
+                self.in_address = true;
+            }
+            Event::End(TagEnd::Link) if self.in_address => self.in_address = false,
+            _ if self.in_address => {}
             Event::Start(tag) => {
                 self.mark_until(range.start);
                 if let Tag::Link { link_type, id, .. } = &tag {

@@ -1,7 +1,7 @@
 //! Subtitles: SubRip and WebVTT.
 
 use super::{ends_sentence, lines, tag_name};
-use crate::builder::Builder;
+use crate::builder::{Builder, DEEPEST};
 use crate::document::{Document, raw};
 use crate::writing::Writing;
 
@@ -10,11 +10,7 @@ const LONGEST: usize = 400;
 
 /// Reads subtitles. Whatever is not the text of a cue is kept.
 pub(super) fn read(text: &str, is_vtt: bool) -> Document {
-    let writing = if is_vtt {
-        Writing::Html
-    } else {
-        Writing::Plain
-    };
+    let writing = if is_vtt { Writing::Xml } else { Writing::Plain };
     let mut cues = Cues {
         builder: Builder::new(writing),
         between: String::new(),
@@ -154,7 +150,10 @@ fn around(cue: &str) -> std::ops::Range<usize> {
         match &cue[tag.clone()] {
             end if end.starts_with("</") => {
                 let begins = |&at: &usize| tag_name(&cue[tags[at].clone()]) == tag_name(end);
-                if let Some(at) = open.iter().rposition(begins) {
+                // Deeper, text only looks like tags.
+                let first = open.len().saturating_sub(DEEPEST);
+                if let Some(at) = open[first..].iter().rposition(begins) {
+                    let at = first + at;
                     ends[open[at]] = Some(index);
                     open.truncate(at);
                 }
@@ -191,9 +190,7 @@ fn markup(line: &str) -> Option<std::ops::Range<usize>> {
                 .starts_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '/'),
             _ => rest.starts_with("{\\"),
         };
-        let end = rest
-            .find(if open == "<" { '>' } else { '}' })
-            .filter(|_| is_tag)?;
+        let end = is_tag.then(|| rest.find(if open == "<" { '>' } else { '}' }))??;
         Some(start..start + end + 1)
     })
 }

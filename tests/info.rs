@@ -129,7 +129,7 @@ fn the_search_of_a_pretrained_model_is_listed_as_flags() {
     for line in [
         "decoding, unless flags override it",
         "  --beam 4",
-        "  --length-penalty length^1",
+        "  --length-penalty average",
         "  --early-stopping false",
         // 512 with the start token.
         "  --max-length 511",

@@ -177,7 +177,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[model]\npositions = \"learned\"\n",
-            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
+            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative = { max_distance = 16 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
         ),
         (
             "[model]\npositions = { learned = { max_len = 0 } }\n",
@@ -1309,10 +1309,14 @@ fn a_trained_model_searches_with_the_length_penalty_of_its_run() {
     succeeds(resume(&tuned).args(["--updates", "3", "--set", "validation.length_penalty=2"]));
     assert_eq!(penalty(&tuned), LengthPenalty::Power(2.0));
 
+    // Taken back, it is the model's that the run began from.
+    succeeds(resume(&tuned).args(["--updates", "4", "--set", "validation.length_penalty="]));
+    assert_eq!(penalty(&tuned), LengthPenalty::AVERAGE);
+
     // A file that was changed by hand is kept, with the keys that the program does not know.
     let changed = r#"{"num_beams": 4, "early_stopping": true, "length_penalty": 0.9, "note": 1}"#;
     fs::write(tuned.join(GENERATION_FILE), changed).expect("written");
-    succeeds(resume(&tuned).args(["--updates", "4"]));
+    succeeds(resume(&tuned).args(["--updates", "5"]));
     let now = fs::read_to_string(tuned.join(GENERATION_FILE)).expect("a file");
     assert_eq!(now, changed);
     fs::copy(tuned.join(GENERATION_FILE), model.join(GENERATION_FILE)).expect("copied");
@@ -1391,6 +1395,44 @@ fn a_resumed_run_keeps_the_model_that_it_began_from() {
     fs::write(&file_of_run, &before).expect("written");
     refused();
     succeeds(&mut resume(&out));
+}
+
+/// Which pairs are skipped depends on the size of a batch, too.
+#[test]
+fn a_run_without_a_checkpoint_reads_its_pairs_again_with_other_settings() {
+    let folder = folder();
+    let [out, fresh] = ["run", "fresh"].map(|name| folder.path().join(name));
+    let train = |out: &Path, batch_tokens: &str| {
+        let mut command = train_for(2, folder.path(), out);
+        let setting = format!("training.batch_tokens={batch_tokens}");
+        succeeds(command.args(["--resume", "--set", &setting]));
+    };
+    train(&out, "200");
+    fs::remove_dir_all(out.join("checkpoints")).expect("checkpoints");
+    for name in ["config.json", "model.safetensors"] {
+        fs::remove_file(out.join(name)).expect("a file");
+    }
+    train(&out, "8");
+    train(&fresh, "8");
+    let [found, expected] = [&out, &fresh].map(|out| fs::read(out.join("train.cache")));
+    assert!(found.expect("a cache") == expected.expect("a cache"));
+}
+
+/// Whatever ends the command while it copies the pairs: here a directory in the place of the copy.
+#[test]
+fn a_run_keeps_its_run_toml_while_its_pairs_are_copied() {
+    let folder = folder();
+    let out = folder.path().join("run");
+    let mut command = train_for(2, folder.path(), &out);
+    succeeds(command.args(["--set", "training.label_smoothing=0.05"]));
+    let [data, moved] = ["corpus.tsv", "moved.tsv"].map(|name| folder.path().join(name));
+    fs::rename(data, &moved).expect("renamed");
+    fs::remove_file(out.join("train.tsv")).expect("the copy");
+    fs::create_dir(out.join("train.tsv")).expect("a directory");
+    let before = fs::read(out.join("run.toml")).expect("run.toml");
+    let error = fails(resume(&out).args(["--updates", "3", "--data"]).arg(&moved));
+    assert!(error.contains("train.tsv"), "{error}");
+    assert!(fs::read(out.join("run.toml")).expect("run.toml") == before);
 }
 
 /// Nothing can be read again with other settings.

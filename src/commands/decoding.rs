@@ -206,6 +206,7 @@ pub fn flags_of(options: &DecodeOptions) -> Vec<String> {
         Strategy::Beam { size } => {
             let length_penalty = match options.length_penalty {
                 LengthPenalty::None => "0".to_owned(),
+                LengthPenalty::AVERAGE => "average".to_owned(),
                 LengthPenalty::Paper(alpha) => alpha.to_string(),
                 LengthPenalty::Power(alpha) => format!("length^{alpha}"),
             };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::decoding::{DecodeError, MaxLength, NextToken, Strategy};
+use transformer_core::decoding::{DecodeError, MaxLength, NextToken, RequestProblem, Strategy};
 use transformer_core::text::TextError;
 use transformer_core::{DecodeOptions, ModelDirectory, TextGenerator};
 
@@ -123,9 +123,7 @@ impl Generate {
             }),
         };
         match written {
-            Err(TextError::Decode(error)) => {
-                Err(request_problem("the prompt", &error.problem).into())
-            }
+            Err(TextError::Decode(error)) => Err(prompt_problem(&error.problem).into()),
             written => Ok(written??),
         }
     }
@@ -142,16 +140,16 @@ impl Generate {
     fn answer_lines<M: NextToken>(&self, generator: &TextGenerator<M>) -> Result {
         let mut lines = Lines::open(self.input.as_deref())?;
         lines.answer(|lines, prompts, output| {
+            // A prompt that could not be read is continued as an empty one, whose texts are not written.
+            let mut refused: Vec<bool> = prompts.iter().map(Option::is_none).collect();
             let prompts = prompts.into_iter().map(Option::unwrap_or_default);
             let mut prompts: Vec<String> = prompts.collect();
-            let mut refused = vec![false; prompts.len()];
             let texts = loop {
                 match generator.generate(&prompts) {
-                    // Continued as an empty one, whose texts are not written.
                     Err(TextError::Decode(DecodeError { index, problem, .. }))
                         if !refused[index] =>
                     {
-                        lines.report(index, &request_problem("the prompt", &problem));
+                        lines.report(index, &prompt_problem(&problem));
                         prompts[index].clear();
                         refused[index] = true;
                     }
@@ -171,6 +169,19 @@ impl Generate {
             Ok(())
         })?;
         Ok(lines.finish("continued")?)
+    }
+}
+
+/// A problem with a prompt, which a decoder without sources begins with.
+fn prompt_problem(problem: &RequestProblem) -> String {
+    match problem {
+        RequestProblem::PrefixTooLong { length, limit } => format!(
+            "the prompt has {length} tokens, more than the maximum length of {limit}; see --max-length"
+        ),
+        RequestProblem::PrefixOverPositions { length, max_len } => format!(
+            "the prompt has {length} tokens, more than the model's {max_len} learned positions"
+        ),
+        problem => request_problem("the prompt", problem),
     }
 }
 

@@ -57,7 +57,11 @@ impl Tokenize {
         let mut lines = Lines::open(self.input.as_deref())?;
         lines.answer(|lines, texts, output| {
             for (index, text) in texts.into_iter().enumerate() {
-                let tokens = match self.tokens(&tokenizers, trimmed(&text.unwrap_or_default())) {
+                let Some(text) = text else {
+                    writeln!(output)?;
+                    continue;
+                };
+                let tokens = match self.tokens(&tokenizers, trimmed(&text)) {
                     Err(TextError::Tokenizer(problem)) => {
                         lines.report(index, &format!("the line cannot be tokenized: {problem}"));
                         Vec::new()

@@ -7,7 +7,7 @@ use super::key::Key;
 use super::keys::RunFile;
 use super::values::nested;
 
-const POSITIONS: &str = "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }";
+const POSITIONS: &str = "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative = { max_distance = 16 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }";
 
 /// The rule for the values of a key, given the parser's error about a wrong value.
 pub(super) fn rule(key: &Key, error: &str) -> String {

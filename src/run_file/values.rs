@@ -33,6 +33,40 @@ struct Given {
     origin: Origin,
 }
 
+impl Given {
+    /// The value of two settings of parts of one key.
+    fn merged_into(self, before: Self) -> Self {
+        match (before, self) {
+            (
+                Self {
+                    value: Some(Value::Table(table)),
+                    origin: Origin::Setting(one),
+                },
+                Self {
+                    value: Some(Value::Table(part)),
+                    origin: Origin::Setting(other),
+                },
+            ) => Self {
+                value: Some(Value::Table(merged(table, part))),
+                origin: Origin::Setting(format!("{one} --set {other}")),
+            },
+            (_, given) => given,
+        }
+    }
+}
+
+/// The entries of both tables; where both have a value, that of `part`.
+fn merged(mut table: Table, part: Table) -> Table {
+    for (name, value) in part {
+        let value = match (table.remove(&name), value) {
+            (Some(Value::Table(table)), Value::Table(part)) => Value::Table(merged(table, part)),
+            (_, value) => value,
+        };
+        table.insert(name, value);
+    }
+    table
+}
+
 /// The place that set a value.
 #[derive(Debug, Clone)]
 enum Origin {
@@ -106,7 +140,7 @@ impl Values {
     }
 
     /// The values of `KEY=VALUE` arguments. A value that is not TOML is read as a string. An empty value restores the
-    /// key's default.
+    /// key's default. Arguments that set different parts of one key set all of them.
     ///
     /// # Errors
     /// The first argument that does not have this form or names an unknown key.
@@ -125,8 +159,16 @@ impl Values {
                 "" => None,
                 value => Some(nested(part, toml_or_text(value, &place)?)),
             };
-            let origin = Origin::Setting(text.clone());
-            values.given.insert(key.path, Given { value, origin });
+            let mut given = Given {
+                value,
+                origin: Origin::Setting(text.clone()),
+            };
+            if let Some(before) = values.given.remove(key.path)
+                && !part.is_empty()
+            {
+                given = given.merged_into(before);
+            }
+            values.given.insert(key.path, given);
         }
         Ok(values)
     }
@@ -384,6 +426,34 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_parts_of_a_key_are_one_value() {
+        let values = settings(&[
+            "model.positions.relative-bias.buckets=16",
+            "model.positions.relative-bias.max_distance=40",
+            "data.train=\"all.tsv\"",
+            "data.train.file=one.tsv",
+            "data.train.weight=3.0",
+            "data.train.weight=2.0",
+        ])
+        .unwrap();
+        let value = |path: &str| values.value(path).unwrap().to_string();
+        assert_eq!(
+            value("model.positions"),
+            "{ relative-bias = { buckets = 16, max_distance = 40 } }"
+        );
+        assert_eq!(value("data.train"), "{ file = \"one.tsv\", weight = 2.0 }");
+        let two = settings(&[
+            "model.positions.learned.max_len=9",
+            "model.positions.rotary.base=2.0",
+        ]);
+        let error = crate::run_file::RunFile::read(&two.unwrap())
+            .unwrap_err()
+            .to_string();
+        let subject = "--set model.positions.learned.max_len=9 --set model.positions.rotary.base=2.0: must be";
+        assert!(error.starts_with(subject), "{error}");
+    }
+
+    #[test]
     fn a_setting_that_is_none_is_refused() {
         for (text, expected) in [
             (
@@ -473,11 +543,11 @@ mod tests {
             ("model.norm=3", "must be `post` or `pre`"),
             (
                 "model.positions=learned",
-                "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
+                "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative = { max_distance = 16 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
             ),
             (
                 "model.positions.learned.max_len=-1",
-                "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
+                "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative = { max_distance = 16 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
             ),
             ("training.precision=f16", "must be `f32` or `bf16`"),
             (

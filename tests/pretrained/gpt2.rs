@@ -73,19 +73,29 @@ fn each_line_is_a_prompt_and_each_text_is_a_line() {
         .map(|line| line["text"].as_str().unwrap())
         .collect();
     let long = "x".repeat(200);
-    let input = [&input[..], &[&long]].concat().join("\n");
+    let mut input = [&input[..], &[&long]].concat().join("\n").into_bytes();
+    input.extend(b"\n\xff\n");
     let mut command = with_model("generate", &directory("gpt2"));
     command.args(["--max-new-tokens", "24"]);
-    let output = run_on_input(&mut command, input.as_bytes());
+    let output = run_on_input(&mut command, &input);
     let found = stdout(&output);
     let mut found = found.lines();
     for line in lines {
         let expected = line["beam1"]["text"].as_str().unwrap().replace('\n', " ");
         assert_eq!(found.next(), Some(&expected[..]));
     }
-    // One that is longer than the model's positions is reported.
+    // One that is longer than the model's positions is reported, and one that cannot be read.
     assert_eq!(found.next(), Some(""));
+    assert_eq!(found.next(), Some(""));
+    assert_eq!(found.next(), None);
     assert_eq!(output.status.code(), Some(1));
+    let mut command = with_model("generate", &directory("gpt2"));
+    let error = fails(command.args(["--prompt", "Where are you?", "--max-length", "1"]));
+    let ending = " tokens, more than the maximum length of 1; see --max-length";
+    assert!(
+        error.starts_with("error: the prompt has ") && error.ends_with(ending),
+        "{error}"
+    );
 
     let samples = generated(
         &directory("gpt2"),

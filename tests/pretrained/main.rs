@@ -455,23 +455,23 @@ fn a_source_may_end_in_its_language_and_the_decoder_start_with_the_targets() {
     assert_eq!(translated(&tuned, &[], SENTENCES), expected);
 }
 
-/// The saved tokenizers, too, are between the languages that the run trains on.
+/// The saved tokenizers, pairs and decoding options, too, are between the languages that the run trains on.
 #[test]
 fn a_run_gets_another_language_until_its_first_checkpoint() {
     let folder = folder();
-    let train = |out: &Path, language: &str| {
+    let train = |out: &Path, source: &str, target: &str| {
         let mut command = program("train");
         command.args(["--hold-out", "5", "--batch-tokens", "200", "--warmup", "2"]);
-        command.args(["--updates", "2", "--source-lang", language]);
-        command.args(["--target-lang", "fra_Latn"]);
+        command.args(["--updates", "2", "--source-lang", source]);
+        command.args(["--target-lang", target]);
         command.arg("--init").arg(directory("mbart"));
         command.arg("--data").arg(corpus(folder.path()));
         command.arg("--out").arg(out);
         command
     };
     let [out, fresh] = ["out", "fresh"].map(|name| folder.path().join(name));
-    succeeds(&mut train(&out, "deu_Latn"));
-    let error = fails(train(&out, "fra_Latn").arg("--resume"));
+    succeeds(&mut train(&out, "deu_Latn", "fra_Latn"));
+    let error = fails(train(&out, "fra_Latn", "fra_Latn").arg("--resume"));
     assert!(error.contains("was made with deu_Latn"), "{error}");
     for (key, flag, was) in [
         ("init.source_lang", "--source-lang", "deu_Latn"),
@@ -489,10 +489,12 @@ fn a_run_gets_another_language_until_its_first_checkpoint() {
     for name in ["config.json", "model.safetensors"] {
         fs::remove_file(out.join(name)).unwrap();
     }
-    succeeds(train(&out, "fra_Latn").arg("--resume"));
-    succeeds(&mut train(&fresh, "fra_Latn"));
-    let [resumed, expected] = [&out, &fresh].map(|out| fs::read(out.join("tokenizer.json")));
-    assert!(resumed.unwrap() == expected.unwrap());
+    succeeds(train(&out, "fra_Latn", "deu_Latn").arg("--resume"));
+    succeeds(&mut train(&fresh, "fra_Latn", "deu_Latn"));
+    for name in ["tokenizer.json", "train.cache", "generation_config.json"] {
+        let [resumed, expected] = [&out, &fresh].map(|out| fs::read(out.join(name)));
+        assert!(resumed.unwrap() == expected.unwrap(), "{name}");
+    }
 }
 
 #[test]

@@ -237,8 +237,11 @@ impl Earlier {
         // Before the first checkpoint, the pairs of a run may still change.
         let gone = missing.first().copied();
         let gone = gone.filter(|_| self.record.is_some());
-        let data = |run: &RunFile| (run.data.clone(), run.training.seed);
-        let has_its_data = self.file.as_ref().map(|file| data(&file.run)) == Some(data(run));
+        let has_its_data = self.file.as_ref().is_some_and(|file| match &self.record {
+            Some(_) => (&file.run.data, file.run.training.seed) == (&run.data, run.training.seed),
+            // The tokenizers and the size of a batch may still change, too, and with them the tokens of the pairs.
+            None => file.run == *run,
+        });
         let cache = match has_its_data || gone.is_some() {
             true => whole_cache(&cache)?,
             false => None,

@@ -36,10 +36,10 @@ pub struct Plan {
     pub frozen: Vec<String>,
     /// The keys of `[data]` that had another value in the earlier run.
     pub other_data: Vec<&'static str>,
-    /// Whether the run has begun before, with or without updates.
+    /// Whether the run has a checkpoint. Before its first one, it starts anew.
     pub is_resumed: bool,
-    /// The length penalty, if it is given and had another value in the earlier run.
-    pub new_length_penalty: Option<f64>,
+    /// Whether `validation.length_penalty` had another value in the earlier run.
+    pub has_new_length_penalty: bool,
 }
 
 impl Plan {
@@ -86,9 +86,10 @@ impl Plan {
         }
         let before = earlier.and_then(|earlier| earlier.file.as_ref());
         let other_data = before.map_or(Vec::new(), |file| run.other_data(&file.run));
-        let length_penalty = run.validation.length_penalty;
         let had = before.and_then(|file| file.run.validation.length_penalty);
         Ok(Self {
+            is_resumed: earlier.is_some_and(|earlier| earlier.record.is_some()),
+            has_new_length_penalty: run.validation.length_penalty != had,
             run,
             values,
             model,
@@ -96,14 +97,12 @@ impl Plan {
             training,
             frozen,
             other_data,
-            is_resumed: earlier.is_some(),
-            new_length_penalty: length_penalty.filter(|_| length_penalty != had),
         })
     }
 
     /// Whether the run writes the decoding options of the model that it trains.
     pub fn writes_decoding(&self) -> bool {
-        !self.is_resumed || self.new_length_penalty.is_some()
+        !self.is_resumed || self.has_new_length_penalty
     }
 
     /// Checks that the backend has matrix multiplications in the run's precision. A note warns if they are slow.

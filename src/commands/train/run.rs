@@ -12,7 +12,7 @@ use transformer_core::decoding::LengthPenalty;
 use transformer_core::formats::{
     GENERATION_FILE, remove_unfinished_files, rename_and_sync, replace_file_with,
 };
-use transformer_core::{DecodeOptions, Transformer, TransformerConfig};
+use transformer_core::{DecodeOptions, ModelDirectory, Transformer, TransformerConfig};
 use transformer_train::data::{Corpus, CorpusFiles, TRAINING_FILE, VALIDATION_FILE};
 use transformer_train::optim::freeze;
 use transformer_train::progress::{ProgressDisplay, printable};
@@ -87,6 +87,7 @@ impl BackendTask for Run {
             train: prepared.files,
             valid: prepared.valid_text,
             cache: new_cache.clone(),
+            is_resumed: plan.is_resumed,
             options: options
                 .filter(|_| plan.writes_decoding())
                 .map(|options| (options, plan.model.clone())),
@@ -156,24 +157,29 @@ impl Run {
 
     /// The decoding options of the trained model. A new run has those of the model to start from, in the run's target
     /// language, or else a beam with the mean log-probability as score; a resumed run has those in its directory, where
-    /// runs of earlier versions have none. A length penalty of this command replaces theirs.
+    /// runs of earlier versions have none. A length penalty that this command sets or takes back replaces theirs.
     fn decoding_options(&self) -> Result<Option<DecodeOptions>> {
         let plan = &self.plan;
-        let before = match &plan.init {
-            _ if plan.is_resumed => DecodeOptions::of_directory(&self.out)?,
-            Some(init) => init.options()?,
-            None => None,
-        };
-        if before.is_none() && !plan.writes_decoding() {
-            return Ok(None);
+        if plan.is_resumed && !plan.writes_decoding() {
+            return Ok(DecodeOptions::of_directory(&self.out)?);
         }
-        let mut options = before.unwrap_or_else(|| DecodeOptions {
+        let init = match (&plan.init, &plan.run.init.model) {
+            (Some(init), _) => init.options()?,
+            (None, Some(path)) if path.exists() => ModelDirectory::open(path)?.options()?,
+            _ => None,
+        };
+        let first = init.unwrap_or_else(|| DecodeOptions {
             length_penalty: LengthPenalty::AVERAGE,
             ..DecodeOptions::default()
         });
-        if let Some(exponent) = plan.new_length_penalty {
-            options.length_penalty = LengthPenalty::Power(exponent);
-        }
+        let of_run = match plan.is_resumed {
+            true => DecodeOptions::of_directory(&self.out)?,
+            false => None,
+        };
+        let given = plan.run.validation.length_penalty;
+        let length_penalty = given.map_or(first.length_penalty, LengthPenalty::Power);
+        let mut options = of_run.unwrap_or(first);
+        options.length_penalty = length_penalty;
         if !plan.is_resumed {
             let language = self.prepared.tokenizers.target_first();
             options.forced_first = language.or(options.forced_first);
@@ -230,6 +236,8 @@ struct Files {
     valid: Corpus,
     /// The new cache of the training pairs, unless the cache has its final name already.
     cache: Option<PathBuf>,
+    /// Whether the run has a checkpoint, so that the pairs are equal to the saved ones.
+    is_resumed: bool,
     /// The decoding options of the trained model, if they are new, and the model's configuration.
     options: Option<(DecodeOptions, TransformerConfig)>,
 }
@@ -251,11 +259,11 @@ impl Files {
         let path = directory.join(RUN_FILE);
         let named = |error: io::Error| format!("{}: {error}", path.display());
         if let Some(train) = &self.train {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(named(error).into());
-                }
-                _ => {}
+            if !self.is_resumed
+                && let Err(error) = fs::remove_file(&path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                return Err(named(error).into());
             }
             train.write_tsv(directory.join(TRAINING_FILE))?;
             self.valid.write_tsv(directory.join(VALIDATION_FILE))?;

@@ -74,6 +74,7 @@ const CRATES: [(&str, &[&str]); 8] = [
         "transformer-text",
         &[
             "scripts",
+            "languages",
             "writing",
             "document",
             "sentence",

@@ -11,6 +11,7 @@ use transformer_core::text::{Alignment, TextError, Translation};
 use crate::document::{Document, Kind, Template};
 use crate::formats::Format;
 use crate::guard::{careful, problem};
+use crate::languages::language_code;
 use crate::place::place;
 use crate::protect::{Glossary, fixed, kept, protect};
 use crate::report::{Note, Noted, Placed, Report, Translated};
@@ -191,12 +192,11 @@ impl<M: NextToken> TextTranslator<M> {
         Self { glossary, ..self }
     }
 
-    /// Sets the source's language, such as `de`, or by the token of a model, such as `deu_Latn`
-    /// ([`language_code`](crate::language_code)): the rules by which sentences are told apart. Without it, or without
-    /// rules for it, English ones are used.
+    /// Sets the source's language by any name that [`language_code`] knows, such as `de` or `deu_Latn`: the rules by
+    /// which sentences are told apart. Without it, or without rules for it, English ones are used.
     pub fn with_language(self, language: &str) -> Self {
         Self {
-            language: crate::language_code(language),
+            language: language_code(language),
             ..self
         }
     }

@@ -243,13 +243,18 @@ fn a_document_leaves_punctuation_to_the_model() {
         kept.contains("👨\u{200d}👩\u{200d}👧") && kept.contains("日本"),
         "{kept}"
     );
+    // A character of a font; a space without width between an unknown word and a known one.
+    let kept = document("Tom is \u{e001} here.");
+    assert!(kept.contains('\u{e001}'), "{kept}");
+    let kept = document("日本\u{200b}where are you going?");
+    assert!(kept.contains("日本") && !kept.contains("going"), "{kept}");
 }
 
-/// Ten times the text takes about ten times as long, and not a hundred times: this would take minutes.
+/// It takes seconds. Read again for each of its letters, the word would take hours.
 #[test]
 fn a_long_word_that_the_vocabulary_lacks_is_read_once() {
     let model = directory("marian-en-fr");
-    let text = "日".repeat(100_000);
+    let text = "日".repeat(1_000_000);
     let mut command = with_model("translate", &model);
     let output = run_on_input(command.args(["--document", "-"]), text.as_bytes());
     assert!(output.status.success());

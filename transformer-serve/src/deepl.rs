@@ -164,11 +164,13 @@ impl Request {
     }
 }
 
-/// DeepL's code, such as `EN-US`, as one of this server: with its script or region if a model has that.
+/// DeepL's code, such as `EN-US`, as one of this server: with its script or region if a model has that. A region may be
+/// left out, a script may not.
 fn language(code: &str, service: &Service) -> String {
     let whole = canonical(code);
-    match service.knows(&whole) {
-        true => whole,
-        false => canonical(code.split('-').next().unwrap_or(code)),
+    match service.in_any_case(&whole) {
+        Some(code) => code.to_owned(),
+        None if matches!(&whole[..], "zh-Hans" | "zh-Hant") => whole,
+        None => canonical(code.split('-').next().unwrap_or(code)),
     }
 }

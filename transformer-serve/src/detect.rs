@@ -30,9 +30,10 @@ impl Detector {
                 2 => Language::from_639_1(base),
                 _ => Language::from_639_3(base),
             };
-            // The detector's name for Chinese is the one of Mandarin.
+            // The detector's names of Chinese and Persian are those of Mandarin and of Iran's Persian.
             let three = match language?.to_639_3() {
                 "zho" => "cmn",
+                "fas" => "pes",
                 three => three,
             };
             Some((three, code.to_owned()))
@@ -56,5 +57,24 @@ impl Detector {
             })
         });
         found.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn languages_that_the_detector_names_otherwise_are_found() {
+        let detector = Detector::among(["ar", "en", "fa", "zh-Hans"].into_iter());
+        for (text, code) in [
+            ("امروز هوا خیلی خوب است و ما به پارک می‌رویم", "fa"),
+            ("الطقس جميل جدا اليوم وسنذهب إلى الحديقة", "ar"),
+            ("今天天气很好，我们去公园。", "zh-Hans"),
+        ] {
+            let found = detector.detect(text);
+            let found = found.first().map(|found| &found.language[..]);
+            assert_eq!(found, Some(code), "{text}");
+        }
     }
 }

@@ -60,6 +60,7 @@ use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 use tower_http::timeout::RequestBodyTimeoutLayer;
@@ -200,7 +201,9 @@ pub async fn serve_router(
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let mut end = std::pin::pin!(end);
-    let upkeep = tokio::spawn(async {
+    // It ends with this function, however that ends.
+    let mut upkeep = JoinSet::new();
+    upkeep.spawn(async {
         loop {
             tokio::time::sleep(UPKEEP).await;
             if let Some(metrics) = METRICS.get().and_then(Option::as_ref) {
@@ -228,7 +231,6 @@ pub async fn serve_router(
     }
     drop(listener);
     graceful.shutdown().await;
-    upkeep.abort();
     Ok(())
 }
 

@@ -148,14 +148,22 @@ impl Service {
     }
 
     /// Whether a language is the source or the target of a pair.
-    pub(crate) fn knows(&self, code: &str) -> bool {
+    fn knows(&self, code: &str) -> bool {
         let mut targets = self.languages.values();
         self.languages.contains_key(code) || targets.any(|targets| targets.contains(code))
     }
 
+    /// The code of a source or target language that a code is in any case of its letters.
+    pub(crate) fn in_any_case(&self, code: &str) -> Option<&str> {
+        let targets = self.languages.values().flatten();
+        let mut codes = self.languages.keys().chain(targets);
+        let found = codes.find(|known| known.eq_ignore_ascii_case(code))?;
+        Some(found)
+    }
+
     /// The pairs to translate over; none where source and target are one language.
     pub(crate) fn path(&self, source: &str, target: &str) -> Result<Vec<Pair>, ApiError> {
-        if let Some(unknown) = [source, target].into_iter().find(|code| !self.knows(code)) {
+        if let Some(unknown) = [target, source].into_iter().find(|code| !self.knows(code)) {
             return Err(ApiError::invalid(format!("{unknown} is not supported")));
         }
         if source == target {

@@ -167,7 +167,25 @@ async fn deepls_requests_may_have_any_form() {
     assert_eq!(found, (StatusCode::OK, expected.clone()));
     let body = r#"{"text": ["a b"], "source_lang": "DE", "target_lang": "EN"}"#;
     let plain = Request::post("/v2/translate").body(body.into()).unwrap();
-    assert_eq!(ask(&router, plain).await, (StatusCode::OK, expected));
+    assert_eq!(
+        ask(&router, plain).await,
+        (StatusCode::OK, expected.clone())
+    );
+    let mut pairs = Pairs::new();
+    let names = Names {
+        code: "de".to_owned(),
+        ..Names::default()
+    };
+    let pair = ("de".to_owned(), "en-GB".to_owned());
+    pairs.add([(pair, names)], 10, || Ok(translator(Reverser::default())));
+    let british = transformer_serve::router(Arc::new(Service::start(pairs, Limits::default())));
+    let request = json!({"text": ["a b"], "source_lang": "DE", "target_lang": "EN-GB"});
+    let found = post(&british, "/v2/translate", request).await;
+    assert_eq!(found, (StatusCode::OK, expected));
+    let request = json!({"text": ["a"], "source_lang": "DE", "target_lang": "ZH-HANT"});
+    let error = json!({"error": "zh-Hant is not supported"});
+    let found = post(&router, "/v2/translate", request).await;
+    assert_eq!(found, (StatusCode::BAD_REQUEST, error));
     for (request, error) in [
         (
             json!({"text": ["a", 5, "b"], "target_lang": "FR"}),

@@ -64,13 +64,15 @@ impl Builder {
     /// Text of a passage, and how it stands in the document.
     pub fn text(&mut self, text: &str, in_document: &str) {
         push_raw(&mut self.passage.raw, in_document);
-        let text = match text.strip_prefix(' ') {
-            Some(rest) if self.takes_space() => rest,
-            _ => text,
+        let (text, in_document) = match text.strip_prefix(' ') {
+            Some(rest) if self.takes_space() => {
+                (rest, in_document.strip_prefix(' ').unwrap_or(in_document))
+            }
+            _ => (text, in_document),
         };
         if !text.is_empty() {
             self.ended = None;
-            self.passage.text += text;
+            self.passage.push(text, in_document);
         }
     }
 
@@ -249,11 +251,10 @@ impl Builder {
 
     /// A passage by itself, for a template.
     pub fn passage_of(&mut self, text: &str, in_document: &str, writing: Writing) -> Piece {
-        self.document.passages.push(Passage {
-            text: text.to_owned(),
-            raw: raw(in_document),
-            ..Passage::new(writing)
-        });
+        let mut passage = Passage::new(writing);
+        passage.push(text, in_document);
+        passage.raw = raw(in_document);
+        self.document.passages.push(passage);
         Piece::Passage(self.document.passages.len() - 1)
     }
 
@@ -395,8 +396,10 @@ impl Passage {
             span.kind = Kind::Point(std::mem::take(template));
         }
         self.text.replace_range(part.clone(), "");
-        for span in &mut self.spans {
-            for at in [&mut span.range.start, &mut span.range.end] {
+        let spans = self.spans.iter_mut().map(|span| &mut span.range);
+        let escaped = self.escaped.iter_mut().map(|(range, _)| range);
+        for range in spans.chain(escaped) {
+            for at in [&mut range.start, &mut range.end] {
                 if *at >= part.end {
                     *at -= part.len();
                 } else {
@@ -404,6 +407,7 @@ impl Passage {
                 }
             }
         }
+        self.escaped.retain(|(range, _)| !range.is_empty());
     }
 
     /// The word of which a part is in this range, unless all of it is.

@@ -34,6 +34,8 @@ pub(crate) struct Passage {
     pub writing: Writing,
     /// Offsets of the text where a sentence ends whatever the text is.
     pub cuts: Vec<usize>,
+    /// Parts of the text that stand otherwise in the document, such as `&amp;` for `&`; in their order.
+    pub escaped: Vec<(Range<usize>, String)>,
     /// The passage in the document, written instead if nothing in it is translated.
     pub raw: Template,
 }
@@ -115,8 +117,45 @@ impl Passage {
             spans: Vec::new(),
             writing,
             cuts: Vec::new(),
+            escaped: Vec::new(),
             raw: Vec::new(),
         }
+    }
+
+    /// Appends text, and notes how it stands in the document.
+    pub fn push(&mut self, text: &str, in_document: &str) {
+        let start = self.text.len();
+        self.text += text;
+        if text != in_document && !text.is_empty() {
+            let range = start..self.text.len();
+            self.escaped.push((range, in_document.to_owned()));
+        }
+    }
+
+    /// A part of the text as it stands in the document; of what stands otherwise, a part has the escapes that the
+    /// format needs, if it cannot be told apart.
+    pub fn in_document(&self, part: Range<usize>) -> String {
+        let mut written = String::with_capacity(part.len());
+        let mut at = part.start;
+        let first = self
+            .escaped
+            .partition_point(|(range, _)| range.end <= part.start);
+        for (range, escaped) in &self.escaped[first..] {
+            if range.start >= part.end {
+                break;
+            }
+            let both = range.start.max(part.start)..range.end.min(part.end);
+            written += &self.text[at..both.start];
+            let before = &self.text[range.start..both.start];
+            let after = &self.text[both.end..range.end];
+            let inside = escaped.strip_prefix(before);
+            match inside.and_then(|inside| inside.strip_suffix(after)) {
+                Some(inside) => written += inside,
+                None => self.writing.write(&self.text[both.clone()], &mut written),
+            }
+            at = both.end;
+        }
+        written + &self.text[at..part.end]
     }
 
     /// Whether there is something to translate.

@@ -27,7 +27,7 @@ const INCLUDED: [(&str, &str); 19] = [
 ];
 
 /// The code of the language that a code, or the language token of a model, names: `en` for `eng`, `eng_Latn`, `en_XX`,
-/// `__en__`, `>>eng<<` and `<2en>`; `zh-Hans` and `zh-Hant` for Chinese. `None` if ISO 639 has no such language.
+/// `__en__`, `>>eng<<` and `<2en>`; `zh-Hans` and `zh-Hant` for Chinese, by the script or the region. `None` if ISO 639 has no such language.
 pub fn language_code(name: &str) -> Option<String> {
     let bare = name.strip_prefix("<2").unwrap_or(name);
     let bare = bare.trim_matches(['_', '<', '>']);
@@ -40,10 +40,16 @@ pub fn language_code(name: &str) -> Option<String> {
     let included = INCLUDED.iter().find(|(code, _)| *code == base);
     let included = included.map(|(_, code)| *code);
     Some(match included.or(language.to_639_1()) {
-        Some("zh") => match script {
-            "Hant" | "TW" => "zh-Hant".to_owned(),
-            _ => "zh-Hans".to_owned(),
-        },
+        Some("zh") => {
+            let script = script.split(['_', '-']).next().unwrap_or(script);
+            let is_traditional = ["Hant", "TW", "HK", "MO"]
+                .iter()
+                .any(|name| name.eq_ignore_ascii_case(script));
+            match is_traditional {
+                true => "zh-Hant".to_owned(),
+                false => "zh-Hans".to_owned(),
+            }
+        }
         code => code.unwrap_or(&base).to_owned(),
     })
 }
@@ -65,6 +71,10 @@ mod tests {
             ("zho_Hans", "zh-Hans"),
             ("zho_Hant", "zh-Hant"),
             ("zh_CN", "zh-Hans"),
+            ("zh-Hans-HK", "zh-Hans"),
+            ("zh-Hant-TW", "zh-Hant"),
+            ("zh_HK", "zh-Hant"),
+            ("zh-tw", "zh-Hant"),
             (">>cmn_Hant<<", "zh-Hant"),
             ("arb_Arab", "ar"),
             ("ast_Latn", "ast"),

@@ -190,18 +190,18 @@ impl Placing<'_> {
                 continue;
             }
             let text = &self.sentence.text[span.range.clone()];
-            let is_word = text.contains(char::is_alphanumeric);
+            let is_word = |text: &str| text.contains(char::is_alphanumeric);
+            let is_word = is_word(text) || matches!(&span.kind, Kind::Term(term) if is_word(term));
             // A symbol takes the place of no word.
-            let free = |cell: &Cell| {
-                cell.fixed.is_none() && !cell.is_covered && (is_word || !cell.is_word)
-            };
+            let is_translated = |cell: &Cell| cell.fixed.is_none() && !cell.is_covered;
+            let free = |cell: &Cell| is_translated(cell) && (is_word || !cell.is_word);
             let longest = 1 + cells(text, &[]).len();
             let best = self.best(&span.range, &(0..self.cells.len()), free);
             // Something of the translation is left, if the sentence has other words.
             let is_all = |best: &Range<usize>| {
                 let mut others = (0..self.cells.len()).filter(|at| !best.contains(at));
                 self.has_words_besides_solid()
-                    && !others.any(|at| self.cells[at].is_word && free(&self.cells[at]))
+                    && !others.any(|at| self.cells[at].is_word && is_translated(&self.cells[at]))
             };
             match best.filter(|best| best.len() <= longest && !is_all(best)) {
                 Some(best) => {
@@ -481,7 +481,19 @@ impl Placing<'_> {
             true => before.or(after),
             false => after.or(before),
         };
-        self.outside_of_fixed(place.unwrap_or(Place::After(within.end - 1)))
+        let place = match place.unwrap_or(Place::After(within.end - 1)) {
+            // Not between a word and the sign that follows it.
+            Place::Before(at)
+                if self.sentence.spans[index].kind.is_solid()
+                    && at > within.start
+                    && !self.cells[at].is_word
+                    && self.cells[at - 1].range.end == self.cells[at].range.start =>
+            {
+                Place::After(at - 1)
+            }
+            place => place,
+        };
+        self.outside_of_fixed(place)
     }
 
     /// A place that is not in the middle of a fixed span.

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::document::{Kind, Passage, Piece, Span, raw};
+use crate::document::{Kind, Passage, Span, raw};
 
 /// Placeholders and addresses. Ends of words are ASCII's, with which texts of any script are searched fast.
 static KEPT: LazyLock<Regex> = LazyLock::new(|| {
@@ -213,29 +213,11 @@ pub(crate) fn protect(
     }
 }
 
-/// Parts of the text, in its order, as spans that are written unchanged: with escapes, unless the document has them
-/// without.
+/// Parts of the text as spans that are written as they stand in the document.
 pub(crate) fn fixed(passage: &Passage, parts: Vec<Range<usize>>) -> Vec<(Range<usize>, Kind)> {
-    let mut in_document = String::new();
-    if !parts.is_empty() {
-        for piece in &passage.raw {
-            match piece {
-                Piece::Raw(text) => in_document += text,
-                _ => in_document.push('\0'),
-            }
-        }
-    }
-    let mut rest = &in_document[..];
     let of_part = |range: Range<usize>| {
-        let text = &passage.text[range.clone()];
-        let mut written = passage.writing.written(text);
-        if written != text
-            && let Some(at) = rest.find(text)
-        {
-            rest = &rest[at + text.len()..];
-            written = text.to_owned();
-        }
-        (range, Kind::Fixed(raw(written)))
+        let written = raw(passage.in_document(range.clone()));
+        (range, Kind::Fixed(written))
     };
     parts.into_iter().map(of_part).collect()
 }

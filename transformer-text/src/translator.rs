@@ -18,15 +18,17 @@ use crate::report::{Note, Noted, Placed, Report, Translated};
 use crate::segment::sentence_starts;
 use crate::sentence::{Sentence, cut, joined, sentences};
 
-/// Letters, numbers and symbols, and punctuation that stands for a word.
-static MEANS_SOMETHING: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"[\p{L}\p{N}\p{S}§¶†‡•‰]").expect("a regular expression"));
+/// Letters, numbers and symbols, punctuation that stands for a word, and characters of a font or of a newer Unicode.
+static MEANS_SOMETHING: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"[\p{L}\p{N}\p{S}\p{Co}\p{Cn}§¶†‡•‰]").expect("a regular expression")
+});
 
-/// Whether a character belongs to the one before it: an accent, a joiner of emoji, or the choice of a variant.
+/// Whether a character belongs to the one before it: an accent, a joiner of emoji, or the choice of a variant. The
+/// space without width that divides words does not.
 fn is_mark(letter: char) -> bool {
     static MARK: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"[\p{M}\p{Cf}]").expect("a regular expression"));
-    !letter.is_ascii() && MARK.is_match(letter.encode_utf8(&mut [0; 4]))
+    !letter.is_ascii() && letter != '\u{200b}' && MARK.is_match(letter.encode_utf8(&mut [0; 4]))
 }
 
 /// Translates texts in a [`Format`]: the text of the sentences is translated, and everything around it is kept.
@@ -293,7 +295,9 @@ impl<M: NextToken> TextTranslator<M> {
                 range.end = text.len() - text[range.end..].trim_start_matches(is_mark).len();
             }
             match found.last_mut() {
-                Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+                Some(last) if last.end >= range.start => {
+                    *last = last.start.min(range.start)..last.end.max(range.end);
+                }
                 _ => found.push(range),
             }
         }

@@ -144,7 +144,36 @@ fn markup_of_html_keeps_its_nesting() {
             "<p>to <%= user.name %> {{ a > b }} and {{ c &gt; d }}</p>",
             "<p>{{ c &gt; d }} AND {{ a > b }} <%= user.name %> TO</p>",
         ),
+        (
+            "<p><a href='https://e.org/?a=1&copy=2'>see https://e.org/?a=1&amp;copy=2 now</a></p>",
+            "<p><a href='https://e.org/?a=1&copy=2'>NOW https://e.org/?a=1&amp;copy=2 SEE</a></p>",
+        ),
+        (
+            "<p>one <!-- {{ a > b }} -->two {{ a &gt; b }} {{ c&#62;d }} {{ e > f }}</p>",
+            "<p>{{ e > f }} {{ c&#62;d }} {{ a &gt; b }} <!-- {{ a > b }} -->TWO ONE</p>",
+        ),
+        (
+            "<p>five<sup>[1]</sup> &amp; ten {{ a&amp;b }} x&lt;{{c&gt;d}}</p>",
+            "<p>X&lt;{{c&gt;d}} {{ a&amp;b }} TEN &amp; FIVE<sup>[1]</sup></p>",
+        ),
         ("<p>a&nbsp;b</p>", "<p>A&#160;B</p>"),
+        // End tags that end nothing end no element around them.
+        (
+            "<ul><li translate=no>a b <p>c<div>d e</div>f</p> g h</b> i<br></br>j<li>k l</ul>",
+            "<ul><li translate=no>a b <p>c<div>d e</div>f</p> g h</b> i<br></br>j<li>L K</ul>",
+        ),
+        (
+            "<div translate=no>a <span>b<div>c d</span>e</div>f g</div>h i",
+            "<div translate=no>a <span>b<div>c d</span>e</div>f g</div>I H",
+        ),
+        (
+            "<table><tbody translate=no><tr><td>a b<tbody><tr><td>c d</table>",
+            "<table><tbody translate=no><tr><td>a b<tbody><tr><td>D C</table>",
+        ),
+        (
+            "<ruby>one<rt>wan</ruby> two <p translate=no>a b<li>c d",
+            "TWO <ruby>ONE<rt>wan</ruby> <p translate=no>a b<li>D C",
+        ),
     ] {
         assert_eq!(translated(source, Format::Html), expected, "{source}");
     }
@@ -413,6 +442,11 @@ fn a_glossary_is_obeyed() {
         .iter()
         .filter(|noted| matches!(&noted.note, Note::Placed { replaces: true, .. }));
     assert_eq!(placed.count(), 2);
+    // A sign may become a word.
+    let glossary = Glossary::parse("€\teuros\n").unwrap();
+    let translator = reverser(LONGEST).with_glossary(glossary);
+    let translated = translator.translate("it costs 5 € now", Format::Text);
+    assert_eq!(translated.unwrap().text, "NOW euros 5 COSTS IT");
     assert_eq!(Glossary::parse("one\ttwo\nthree").unwrap_err().line, 2);
 }
 

@@ -95,7 +95,8 @@ pub struct Train {
     /// TOML file with the keys of a run; paths in it are relative to the current directory; `-` is standard input
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Set a key, as in `--set training.warmup=1000`; can be repeated. An empty VALUE restores the key's default
+    /// Set a key, as in `--set training.warmup=1000`; can be repeated, and parts of one key are merged. An empty VALUE
+    /// restores the key's default
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Prepare the data; report the pairs, batches, parameters and memory; then exit without training or writing

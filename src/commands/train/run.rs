@@ -1,5 +1,6 @@
 //! The training on any backend.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
@@ -160,31 +161,41 @@ impl Run {
     /// runs of earlier versions have none. A length penalty that this command sets or takes back replaces theirs.
     fn decoding_options(&self) -> Result<Option<DecodeOptions>> {
         let plan = &self.plan;
-        if plan.is_resumed && !plan.writes_decoding() {
-            return Ok(DecodeOptions::of_directory(&self.out)?);
-        }
-        let init = match (&plan.init, &plan.run.init.model) {
+        let given = plan.run.validation.length_penalty.map(LengthPenalty::Power);
+        let first = || match self.options_of_init()? {
+            Some(options) => Ok::<_, Box<dyn Error>>(options),
+            None => Ok(DecodeOptions {
+                length_penalty: LengthPenalty::AVERAGE,
+                ..DecodeOptions::default()
+            }),
+        };
+        let mut options = if plan.is_resumed {
+            let of_run = DecodeOptions::of_directory(&self.out)?;
+            if !plan.writes_decoding() {
+                return Ok(of_run);
+            }
+            let mut options = of_run.unwrap_or_default();
+            if given.is_none() {
+                options.length_penalty = first()?.length_penalty;
+            }
+            options
+        } else {
+            let mut options = first()?;
+            let language = self.prepared.tokenizers.target_first();
+            options.forced_first = language.or(options.forced_first);
+            options
+        };
+        options.length_penalty = given.unwrap_or(options.length_penalty);
+        Ok(Some(options))
+    }
+
+    /// The decoding options of the model to start from, if there is one.
+    fn options_of_init(&self) -> Result<Option<DecodeOptions>> {
+        Ok(match (&self.plan.init, &self.plan.run.init.model) {
             (Some(init), _) => init.options()?,
             (None, Some(path)) if path.exists() => ModelDirectory::open(path)?.options()?,
             _ => None,
-        };
-        let first = init.unwrap_or_else(|| DecodeOptions {
-            length_penalty: LengthPenalty::AVERAGE,
-            ..DecodeOptions::default()
-        });
-        let of_run = match plan.is_resumed {
-            true => DecodeOptions::of_directory(&self.out)?,
-            false => None,
-        };
-        let given = plan.run.validation.length_penalty;
-        let length_penalty = given.map_or(first.length_penalty, LengthPenalty::Power);
-        let mut options = of_run.unwrap_or(first);
-        options.length_penalty = length_penalty;
-        if !plan.is_resumed {
-            let language = self.prepared.tokenizers.target_first();
-            options.forced_first = language.or(options.forced_first);
-        }
-        Ok(Some(options))
+        })
     }
 
     /// Each device of a process computes some of its batches of an update.

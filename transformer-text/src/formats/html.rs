@@ -29,7 +29,7 @@ const KEPT: [&str; 15] = [
 ];
 
 /// Elements whose end tag may be left out, and those whose start tags end them.
-const OPEN_ENDED: [(&str, &[&str]); 11] = [
+const OPEN_ENDED: [(&str, &[&str]); 14] = [
     ("dd", &["dd", "dt"]),
     ("dt", &["dd", "dt"]),
     ("li", &["li"]),
@@ -42,9 +42,15 @@ const OPEN_ENDED: [(&str, &[&str]); 11] = [
             "article",
             "aside",
             "blockquote",
+            "center",
+            "dd",
+            "details",
+            "dialog",
             "div",
             "dl",
+            "dt",
             "fieldset",
+            "figcaption",
             "figure",
             "footer",
             "form",
@@ -55,21 +61,34 @@ const OPEN_ENDED: [(&str, &[&str]); 11] = [
             "h5",
             "h6",
             "header",
+            "hgroup",
             "hr",
+            "li",
             "main",
+            "menu",
             "nav",
             "ol",
             "p",
             "pre",
+            "search",
             "section",
+            "summary",
             "table",
+            "tbody",
+            "td",
+            "tfoot",
+            "th",
+            "tr",
             "ul",
         ],
     ),
     ("rp", &["rp", "rt"]),
     ("rt", &["rp", "rt"]),
+    ("tbody", &["tbody", "tfoot"]),
     ("td", &["tbody", "td", "tfoot", "th", "tr"]),
+    ("tfoot", &["tbody"]),
     ("th", &["tbody", "td", "tfoot", "th", "tr"]),
+    ("thead", &["tbody", "tfoot"]),
     ("tr", &["tbody", "tfoot", "tr"]),
 ];
 
@@ -166,8 +185,16 @@ impl Kept {
     fn close(&mut self, name: &str) -> End {
         match self.open.iter().rposition(|open| open == name) {
             Some(0) => End::With,
+            // It ends no block in it.
+            Some(at) if is_inline(name) && !self.open[at..].iter().all(|open| is_inline(open)) => {
+                End::Not
+            }
             Some(at) => {
                 self.open.truncate(at);
+                End::Not
+            }
+            // What is open has no inline element, no void one and no `p` around it that could end.
+            None if name == "p" || VOID.contains(&name) || is_inline(name) && name != "ruby" => {
                 End::Not
             }
             // It ends an element around this one.
@@ -175,6 +202,11 @@ impl Kept {
             None => End::Not,
         }
     }
+}
+
+/// Whether an element is within a line of text.
+fn is_inline(name: &str) -> bool {
+    INLINE.contains(&name)
 }
 
 /// The elements whose start tags end an element; none if its end tag cannot be left out.
@@ -225,7 +257,7 @@ impl Reader<'_> {
                             .split_ascii_whitespace()
                             .any(|class| class == "notranslate")
                     });
-                let is_inline = INLINE.contains(&&name[..]);
+                let is_inline = is_inline(&name);
                 let mut values: Vec<(std::ops::Range<usize>, String)> = Vec::new();
                 for (name, value) in &tag.attributes {
                     let name = String::from_utf8_lossy(name);
@@ -271,7 +303,7 @@ impl Reader<'_> {
                         self.builder.close(name, template);
                         self.builder.label();
                     }
-                    name if INLINE.contains(&name) => self.builder.close(name, template),
+                    name if is_inline(name) => self.builder.close(name, template),
                     _ => self.builder.skeleton_with(template),
                 }
             }

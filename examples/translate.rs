@@ -1,6 +1,6 @@
 //! From two text files to a translation: read, hold out, train a tokenizer and a model, translate.
 //!
-//! `cargo run --release --example translate -- train.en train.fr model "Where are you going?"`
+//! `cargo run --release --features text --example translate -- train.en train.fr model "Where are you going?"`
 //!
 //! The program `transformer` does this and more, with a flag for each choice that is fixed in this code.
 

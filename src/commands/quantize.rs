@@ -19,8 +19,8 @@ Examples:
 
 /// Write a model with its matrices as 8-bit integers, at a quarter of the size.
 ///
-/// On the backends ndarray and flex, `translate`, `generate` and `score` compute with the integers by default, and so
-/// does `evaluate` when it translates, but not for its loss. Other backends dequantize the weights. The model may be
+/// On the backends ndarray and flex, `translate`, `generate`, `serve` and `score` compute with the integers by default,
+/// and so does `evaluate` when it translates, but not for its loss. Other backends dequantize the weights. The model may be
 /// trained by this program or pretrained. Its tokenizers and decoding options are copied. Keep the original model for
 /// further training: the output directory has only the rounded weights.
 #[derive(Debug, Args)]

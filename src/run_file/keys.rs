@@ -209,9 +209,9 @@ section! {
     /// The trained model to start from (fine-tuning).
     InitKeys, "init":
 
-    /// Directory of the model to start from, in this program's or Hugging Face's format. The run uses its tokenizers
-    /// and configuration: in `[model]`, only the dropout rates may differ from it; in `[tokenizer]`, only `dropout` may
-    /// be given.
+    /// Directory of the model to start from, in any format that can be trained (docs/guide/formats.md). The run uses
+    /// its tokenizers and configuration: in `[model]`, only the dropout rates may differ from it; in `[tokenizer]`, only
+    /// `dropout` may be given.
     model: Option<PathBuf> = None, "--init";
 
     /// Source language of a multilingual model: the name of the language's token, such as `"eng_Latn"`, `"en"` or

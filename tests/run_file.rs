@@ -1332,6 +1332,36 @@ fn a_trained_model_searches_with_the_length_penalty_of_its_run() {
     assert_eq!(error, expected);
 }
 
+/// Otherwise a worse model could be the best, by easier sentences or a larger beam.
+#[test]
+fn a_run_that_keeps_the_best_translations_translates_alike() {
+    let folder = folder();
+    let config = file(folder.path(), "run.toml", short(folder.path()));
+    let out = folder.path().join("model");
+    let by = [
+        "--set",
+        "validation.metrics=[\"chrf\"]",
+        "--set",
+        "validation.best_by=chrf",
+    ];
+    let mut command = train(&config, &out);
+    succeeds(command.args(by).args(["--set", "validation.sentences=3"]));
+    let error = fails(resume(&out).args(["--set", "validation.sentences=2"]));
+    let expected = "error: --set validation.sentences=2: is 3 in the run, which keeps the model with the best \
+                    \"chrf\" of its translations; keep it, or set `validation.best_by` to \"loss\"";
+    assert_eq!(error, expected);
+    fails(resume(&out).args(["--set", "validation.beam=2"]));
+    // Greedy decoding has no length penalty.
+    succeeds(resume(&out).args(["--set", "validation.length_penalty=0.5"]));
+    let loss = [
+        "--set",
+        "validation.best_by=loss",
+        "--set",
+        "validation.sentences=2",
+    ];
+    succeeds(resume(&out).args(loss));
+}
+
 /// By `--init` or by its absence, whether the model is there or not, and before the first checkpoint, too.
 #[test]
 fn a_resumed_run_keeps_the_model_that_it_began_from() {

@@ -68,7 +68,7 @@ pub struct Serve {
     #[arg(long, value_name = "N", value_parser = positive(), default_value_t = Limits::default().texts)]
     batch_limit: usize,
     /// Maximum number of alternatives in a request
-    #[arg(long, value_name = "N", default_value_t = Limits::default().alternatives)]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(..1000), default_value_t = Limits::default().alternatives)]
     alternatives_limit: usize,
     /// Maximum time for a request in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), default_value_t = Limits::default().time.as_secs())]

@@ -335,27 +335,33 @@ impl Batch {
         let model = &self.model;
         let n_best = self.n_best;
         // A panic of a model must not end the server.
-        let translated = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            model.translate(&sentences, n_best)
-        }));
+        let translate = |sentences: &[&Sentence]| {
+            let translated = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                model.translate(sentences, n_best)
+            }));
+            match translated {
+                Ok(translated) => translated.map_err(|error| error.to_string()),
+                Err(_) => Err("the model failed".to_owned()),
+            }
+        };
+        let translated = translate(&sentences);
         histogram!("transformer_batch_seconds").record(start.elapsed());
         histogram!("transformer_batch_tokens").record(self.tokens as f64);
         histogram!("transformer_batch_sentences").record(self.sentences.len() as f64);
         counter!("transformer_sentences_total").increment(self.sentences.len() as u64);
         counter!("transformer_tokens_total").increment(self.tokens as u64);
-        let failed = match translated {
-            Ok(Ok(translations)) => {
-                for ((index, answers), translation) in self.answers.into_iter().zip(translations) {
-                    // The client may have gone.
-                    let _ = answers.send((index, Ok(translation)));
-                }
-                return;
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the model failed".to_owned(),
+        let found: Vec<Result<SentenceTranslation, String>> = match translated {
+            Ok(translations) => translations.into_iter().map(Ok).collect(),
+            // One by one, so that a sentence fails for its own client only.
+            Err(_) if sentences.len() > 1 => sentences
+                .iter()
+                .map(|&sentence| Ok(translate(&[sentence])?.remove(0)))
+                .collect(),
+            Err(error) => vec![Err(error)],
         };
-        for (index, answers) in self.answers {
-            let _ = answers.send((index, Err(failed.clone())));
+        for ((index, answers), translation) in self.answers.iter().zip(found) {
+            // The client may have gone.
+            let _ = answers.send((*index, translation));
         }
     }
 }
@@ -367,7 +373,8 @@ mod tests {
 
     use super::*;
     use crate::support::{Reverser, translator};
-    use transformer_text::{Format, TextTranslator};
+    use transformer_core::text::TextError;
+    use transformer_text::{Format, Prepared, TextTranslator};
 
     /// A model whose batches take a while.
     fn model(delay: u64) -> (Reverser, Arc<dyn Model>) {
@@ -426,6 +433,42 @@ mod tests {
             assert_eq!(answer(&mut answers.unwrap()), format!("{client} cLIENT"));
         }
         assert_eq!(counted.batches.load(Ordering::Relaxed), 2);
+    }
+
+    /// Fails where a sentence is `bad`.
+    struct Fails(Arc<dyn Model>);
+
+    impl Model for Fails {
+        fn prepare(&self, text: &str, format: Format) -> Prepared {
+            self.0.prepare(text, format)
+        }
+
+        fn tokens(&self, sentence: &Sentence) -> usize {
+            self.0.tokens(sentence)
+        }
+
+        fn translate(
+            &self,
+            sentences: &[&Sentence],
+            n_best: usize,
+        ) -> Result<Vec<SentenceTranslation>, TextError> {
+            match sentences.iter().any(|sentence| sentence.text() == "bad") {
+                true => Err(TextError::NoAttention),
+                false => self.0.translate(sentences, n_best),
+            }
+        }
+    }
+
+    #[test]
+    fn a_sentence_fails_for_its_own_client_only() {
+        let model: Arc<dyn Model> = Arc::new(Fails(model(0).1));
+        let mut state = State::default();
+        let mut clients =
+            ["good one", "bad", "good two"].map(|text| state.push(request(&model, text)));
+        state.take(200).unwrap().translate();
+        assert_eq!(answer(&mut clients[0]), "ONE GOOD");
+        assert!(clients[1].blocking_recv().unwrap().1.is_err());
+        assert_eq!(answer(&mut clients[2]), "TWO GOOD");
     }
 
     #[test]

@@ -475,7 +475,12 @@ impl<M: NextToken> TextTranslator<M> {
             }
         }
         let mut alignments = vec![None; sentences.len()];
-        for (index, alignment) in indices.into_iter().zip(self.translator.alignments(&pairs)?) {
+        let found = match self.translator.alignments(&pairs) {
+            // Markup is then set by its relative position.
+            Err(TextError::NoAttention) => Vec::new(),
+            found => found?,
+        };
+        for (index, alignment) in indices.into_iter().zip(found) {
             alignments[index] = Some(alignment);
         }
         Ok(alignments)

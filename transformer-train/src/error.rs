@@ -238,6 +238,12 @@ pub enum TrainError {
         /// The loss, in nats per token.
         loss: f64,
     },
+    /// Every parameter of the model is frozen.
+    #[error("all {parameters} parameters are frozen; at least one must be trained")]
+    AllFrozen {
+        /// The number of parameters.
+        parameters: usize,
+    },
     /// The function of [`Trainer::on_start`](crate::Trainer::on_start) failed.
     #[error("{source}")]
     Start {
@@ -355,7 +361,8 @@ impl From<AverageError> for TrainError {
 pub fn same_config<T: Serialize>(path: &Path, before: &T, now: &T) -> Result<(), TrainError> {
     let fields = |config: &T| match serde_json::to_value(config) {
         Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
+        Ok(other) => Map::from_iter([("configuration".to_owned(), other)]),
+        Err(error) => Map::from_iter([("configuration".to_owned(), error.to_string().into())]),
     };
     match first_difference(&fields(before), &fields(now)) {
         None => Ok(()),

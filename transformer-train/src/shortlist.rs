@@ -47,7 +47,7 @@ impl Default for ShortlistConfig {
 
 impl ShortlistConfig {
     /// Learns a shortlist. The frequent tokens are listed as translations of `<eos>`, in which sources end, or if they
-    /// do not, as translations of every token.
+    /// do not, as translations of every token up to the largest of the sources. The memory it needs grows with that token.
     pub fn learn(&self, pairs: &[TokenizedPair], special_tokens: SpecialTokens) -> Shortlist {
         let end = special_tokens.source_eos.then_some(special_tokens.eos);
         let mut lists = self.translations(pairs);

@@ -272,3 +272,13 @@ fn gpt2_is_trained_further() {
     let after = evaluate(&tuned.valid(), sequences(), 100, &LossOptions::default()).unwrap();
     assert!(after.perplexity() < before.perplexity());
 }
+
+#[test]
+fn a_model_that_is_frozen_in_two_steps_is_not_trained() {
+    let model = config().init::<B>(3, &Default::default()).unwrap();
+    let (model, _) = freeze(model, &["encoder.*"]).unwrap();
+    let model = model.no_grad();
+    let trainer = Trainer::new(model, run()).display(ProgressDisplay::Silent);
+    let error = trainer.train(pairs(0), pairs(0)).unwrap_err();
+    assert!(error.to_string().ends_with("at least one must be trained"));
+}

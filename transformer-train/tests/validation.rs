@@ -9,6 +9,7 @@ use transformer_instances as _;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::Transformer;
+use transformer_train::metrics::Criterion;
 use transformer_train::objective::LossOptions;
 use transformer_train::progress::{PlainLines, ProgressDisplay};
 use transformer_train::run::StopReason;
@@ -255,4 +256,42 @@ fn numbers_are_in_the_plain_line_of_a_validation() {
             .all(|line| !line.starts_with("update") || !line.contains("BLEU")),
         "{text}"
     );
+}
+
+/// A resumed run has the values that the run had: JSON has no others.
+#[test]
+fn values_that_are_not_finite_are_never_the_best() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let train = |updates, resume| {
+        let run = TrainingConfig {
+            batch_tokens: 20,
+            updates,
+            warmup: 4,
+            validate_every: 4,
+            best_by: Criterion::highest("Score"),
+            ..TrainingConfig::default()
+        };
+        Trainer::new(model(), run)
+            .display(ProgressDisplay::Silent)
+            .directory(&out)
+            .resume(resume)
+            .validate_with_fn(["Score"], |at| {
+                let score = match at.update {
+                    4 => f64::INFINITY,
+                    8 => 1.0,
+                    _ => f64::NAN,
+                };
+                Ok(ControlFlow::Continue([score]))
+            })
+            .train(pairs(), pairs())
+            .unwrap()
+    };
+    let first = train(12, false);
+    assert!(first.validations[0].numbers["Score"].is_nan());
+    let resumed = train(16, true);
+    assert_eq!(resumed.validations.len(), 4);
+    let best = Criterion::highest("Score").best(&resumed.validations);
+    assert_eq!(best.map(|best| best.update), Some(8));
 }

@@ -12,7 +12,7 @@ use super::init::updates_to_continue;
 use crate::backend::Target;
 use crate::commands::{Result, model_directory};
 use crate::process::note;
-use crate::run_file::{RunFile, RunFileError, Values};
+use crate::run_file::{RunFile, RunFileError, ValidationKeys, Values};
 
 /// The pairs that are part of the project; the path is relative to its root.
 const SHIPPED_DATA: &str = "examples/data/tatoeba.en-fr.tsv.gz";
@@ -87,8 +87,12 @@ impl Plan {
         let before = earlier.and_then(|earlier| earlier.file.as_ref());
         let other_data = before.map_or(Vec::new(), |file| run.other_data(&file.run));
         let had = before.and_then(|file| file.run.validation.length_penalty);
+        let is_resumed = earlier.is_some_and(|earlier| earlier.record.is_some());
+        if let Some(file) = before.filter(|_| is_resumed) {
+            check_translations(&run.validation, &file.run.validation, &values)?;
+        }
         Ok(Self {
-            is_resumed: earlier.is_some_and(|earlier| earlier.record.is_some()),
+            is_resumed,
             has_new_length_penalty: run.validation.length_penalty != had,
             run,
             values,
@@ -146,6 +150,40 @@ impl Plan {
     pub fn refuse(&self, key: &str, value: impl std::fmt::Display, rule: String) -> RunFileError {
         self.values.refuse(key, value, rule)
     }
+}
+
+/// Checks that a resumed run that keeps the model with the best translations translates as before. Otherwise, the values of
+/// its validations could not be compared.
+fn check_translations(
+    now: &ValidationKeys,
+    before: &ValidationKeys,
+    values: &Values,
+) -> std::result::Result<(), RunFileError> {
+    let Some(metric) = now.best_by.metric() else {
+        return Ok(());
+    };
+    let shown = |validation: &ValidationKeys| {
+        let absent = || "absent".to_owned();
+        let sentences = validation.sentences.map(|sentences| sentences.to_string());
+        // Greedy decoding has none.
+        let penalty = validation.length_penalty.filter(|_| validation.beam > 1);
+        let penalty = penalty.map(|penalty| penalty.to_string());
+        [
+            ("validation.beam", validation.beam.to_string()),
+            ("validation.sentences", sentences.unwrap_or_else(absent)),
+            ("validation.length_penalty", penalty.unwrap_or_else(absent)),
+        ]
+    };
+    for ((key, now), (_, before)) in shown(now).into_iter().zip(shown(before)) {
+        if now != before {
+            let rule = format!(
+                "is {before} in the run, which keeps the model with the best \"{}\" of its translations; keep it, or set `validation.best_by` to \"loss\"",
+                metric.key()
+            );
+            return Err(values.refuse(key, now, rule));
+        }
+    }
+    Ok(())
 }
 
 /// The number of updates that the learning rate schedule counts before this run. A run that has made updates has it in

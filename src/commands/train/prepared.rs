@@ -155,14 +155,15 @@ fn paths_of(files: &CorpusFiles) -> Vec<PathBuf> {
     paths.map(Path::to_owned).collect()
 }
 
-/// The filters of the run. The longest pair, with its end-of-sentence token, fills a whole batch, or all learned
+/// The filters of the run. The longest pair, with the tokens at its start and end, fills a whole batch, or all learned
 /// positions of the model.
 fn filters(plan: &Plan) -> PairFilters {
     let data = &plan.run.data;
     let longest = plan.model.max_len().unwrap_or(usize::MAX);
     let longest = longest.min(plan.training.batch_tokens);
+    let added = 1 + usize::from(plan.model.source_bos.is_some());
     PairFilters {
-        max_pieces: data.max_pieces.min(longest.saturating_sub(1)).max(1),
+        max_pieces: data.max_pieces.min(longest.saturating_sub(added)).max(1),
         max_ratio: data.max_ratio,
         drop_duplicates: data.drop_duplicates,
     }

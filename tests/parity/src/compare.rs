@@ -229,7 +229,7 @@ fn layer_rows<B: AutodiffBackend>(
         io.loss_row(scalar(&loss))?,
     ];
     let gradients = GradientsParams::from_grads(loss.backward(), &layer);
-    let gradients = as_module(&layer, gradients).state_dict(config);
+    let gradients = as_module(&layer, gradients).state_dict(config)?;
     rows.push(io.gradient_row(&gradients)?);
     Ok(rows)
 }

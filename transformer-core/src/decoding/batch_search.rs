@@ -204,7 +204,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
             Some(_) => None,
             None => needed.reduce(|one, other| Some(one?.max(other?))).flatten(),
         };
-        match needed.filter(|needed| needed * FEW <= self.vocabulary.size) {
+        match needed.filter(|needed| needed.saturating_mul(FEW) <= self.vocabulary.size) {
             Some(needed) => self
                 .model
                 .next_best(&last, &mut self.state, attention, needed),

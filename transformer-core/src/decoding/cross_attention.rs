@@ -15,7 +15,7 @@ use crate::decoding::request::SourceTarget;
 pub struct CrossAttention {
     /// Number of source tokens, `<eos>` included.
     pub src_len: usize,
-    /// The weights: `[tgt_len, src_len]`. Empty for a model without sources.
+    /// The weights: `[tgt_len, src_len]`. Empty for a model without sources, or one that returns no attention.
     pub weights: Vec<f32>,
 }
 
@@ -23,7 +23,7 @@ impl CrossAttention {
     /// The attention of a target token: `[src_len]`.
     ///
     /// # Panics
-    /// When the target has no such token.
+    /// When the target has no such token, or there are no weights.
     pub fn row(&self, token: usize) -> &[f32] {
         &self.weights[token * self.src_len..][..self.src_len]
     }
@@ -66,7 +66,7 @@ pub fn cross_attention<M: NextToken>(
         for position in 0..longest.unwrap_or(0) {
             let next = model.next(&last, state, AttentionWeights::Return);
             let attention = next.attention.unwrap_or_default();
-            let mut rows = attention.chunks(attention.len().max(1) / batch.len().max(1));
+            let mut rows = attention.chunks((attention.len() / batch.len().max(1)).max(1));
             for (&index, last) in batch.iter().zip(&mut last) {
                 let target = &pairs[index][1];
                 let found = &mut found[index];

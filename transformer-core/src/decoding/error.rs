@@ -46,6 +46,9 @@ pub enum RequestProblem {
         /// Tokens of the source.
         length: usize,
     },
+    /// Anything else that a model requires: a phrase that follows `source 3` in a message, such as `has 7 tokens, of 8`.
+    #[error("{0}")]
+    Other(String),
     /// The source is empty.
     #[error("is empty")]
     Empty,
@@ -150,7 +153,12 @@ pub enum DecodeOptionsError {
     /// An ensemble without a model.
     #[error("an ensemble needs at least one model")]
     NoModel,
-    /// Models of an ensemble with different vocabularies.
-    #[error("the models of an ensemble have different vocabularies")]
-    Vocabularies,
+    /// Models of an ensemble with vocabularies of different sizes, or with different special tokens.
+    #[error("models 0 and {index} of the ensemble have different {what}")]
+    Vocabularies {
+        /// The first model that differs from model 0.
+        index: usize,
+        /// What differs: `vocabulary sizes` or `special tokens`.
+        what: &'static str,
+    },
 }

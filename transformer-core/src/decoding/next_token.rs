@@ -335,9 +335,15 @@ impl<M: NextToken> Ensemble<M> {
         let Some((first, others)) = models.split_first() else {
             return Err(DecodeOptionsError::NoModel);
         };
-        let differs = |other: &M| other.vocabulary() != first.vocabulary();
-        if others.iter().any(differs) {
-            return Err(DecodeOptionsError::Vocabularies);
+        let vocabulary = first.vocabulary();
+        for (index, other) in (1..).zip(others) {
+            let other = other.vocabulary();
+            let what = match () {
+                () if other.size != vocabulary.size => "vocabulary sizes",
+                () if other != vocabulary => "special tokens",
+                () => continue,
+            };
+            return Err(DecodeOptionsError::Vocabularies { index, what });
         }
         Ok(Self { models })
     }

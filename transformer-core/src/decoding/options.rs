@@ -27,11 +27,12 @@ pub struct DecodeOptions {
     /// The length penalty, by which a hypothesis's log-probability is divided.
     pub length_penalty: LengthPenalty,
     /// β of the coverage penalty `β Σ_i ln min(Σ_j a_ij, 1)`, which is added to the score; `a_ij` is the
-    /// attention of target token j to source token i, averaged over layers and heads. 0 for none.
+    /// attention of target token j to source token i, averaged over layers and heads. 0 for none. It has no effect with a
+    /// model that returns no attention ([`Next::attention`](crate::decoding::Next::attention)).
     pub coverage_penalty: f64,
     /// The maximum length, at which a target without `<eos>` is cut off.
     pub max_length: MaxLength,
-    /// The minimum length of a target in tokens, without `<eos>`.
+    /// The minimum length of a target in tokens, without `<eos>`. It overrides a smaller `MaxLength::SourcePlus`.
     pub min_length: usize,
     /// Whether a beam search with a length or coverage penalty ends for a source as soon as it has found as many
     /// targets as the beam size, as in CTranslate2. Otherwise it continues while an unfinished target scores better, at
@@ -42,8 +43,8 @@ pub struct DecodeOptions {
     /// The first token of every target, such as the target language of a multilingual model. The prefix of a request
     /// follows it, or begins with it. It counts as certain in scores.
     pub forced_first: Option<u32>,
-    /// Whether a target that reaches `max_length` ends in `<eos>`, so that no target is cut off. This `<eos>` counts as
-    /// certain in scores.
+    /// Whether a target that reaches `max_length` ends in `<eos>`, so that no target is cut off, except a prefix of that
+    /// length. This `<eos>` counts as certain in scores.
     pub forced_last: bool,
     /// Length of the n-grams that may not repeat in a target; 0 for no limit.
     pub no_repeat_ngram: usize,
@@ -138,7 +139,10 @@ impl DecodeOptions {
             }
         }
         check_positive("coverage_penalty", self.coverage_penalty, true)?;
-        check_positive("repetition_penalty", self.repetition_penalty, false)
+        let penalty = self.repetition_penalty;
+        let factor = penalty as f32;
+        let fits = factor > 0.0 && factor.is_finite();
+        check("repetition_penalty", penalty, fits, "positive and finite")
     }
 
     /// Hypotheses that are decoded per source.

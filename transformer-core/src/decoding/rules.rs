@@ -93,7 +93,7 @@ impl<'a> Rules<'a> {
     pub fn needed(&self, target: &[u32]) -> Option<usize> {
         let options = self.options;
         let chosen = match &options.strategy {
-            Strategy::Beam { size } => 2 * size,
+            Strategy::Beam { size } => size.saturating_mul(2),
             Strategy::Sample(sampling) if sampling.top_k > 0 => sampling.top_k,
             Strategy::Sample(_) => return None,
         };
@@ -103,7 +103,8 @@ impl<'a> Rules<'a> {
         }
         let repeating = completing(target, options.no_repeat_ngram).len();
         // Each of them may be among the most likely. One more for `min_length`.
-        Some(chosen + options.banned_tokens.len() + repeating + 1)
+        let others = options.banned_tokens.len() + repeating + 1;
+        Some(chosen.saturating_add(others))
     }
 
     /// The only token that may come at a position, by the beginning or by the options.

@@ -28,7 +28,8 @@ impl TargetScore {
 }
 
 /// Computes the log-probability of each target given its source, with a model or an
-/// [`Ensemble`](crate::decoding::Ensemble).
+/// [`Ensemble`](crate::decoding::Ensemble). On a backend with gradients (`Autodiff`), dropout is active: score with
+/// `model.valid()` instead.
 ///
 /// A batch has at most `batch_tokens` tokens on its longer side, padding included, but at least one pair.
 ///

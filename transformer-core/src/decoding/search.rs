@@ -40,7 +40,7 @@ pub struct Search<'a, M> {
 }
 
 /// Decodes requests greedily, with the most likely token at each step (§6.1). The hypotheses are in the order of the
-/// requests.
+/// requests. On a backend with gradients (`Autodiff`), dropout is active: decode with `model.valid()` instead.
 ///
 /// # Errors
 /// As [`Search::run`].
@@ -58,7 +58,8 @@ pub fn greedy<M: NextToken>(
 }
 
 impl<'a, M: NextToken> Search<'a, M> {
-    /// A search with a model.
+    /// A search with a model. On a backend with gradients (`Autodiff`), dropout is active: decode with `model.valid()`
+    /// instead.
     ///
     /// # Errors
     /// When an option is out of range, names a token outside the vocabulary, or asks for more tokens than the model has
@@ -192,10 +193,15 @@ impl<'a, M: NextToken> Search<'a, M> {
     fn limit(&self, request: &Request, source: &[u32]) -> usize {
         let wanted = match self.options.max_length {
             MaxLength::Tokens(tokens) => tokens,
-            MaxLength::SourcePlus(more) => match source {
-                [] => self.beginning(request, source).len().saturating_add(more),
-                source => source.len().saturating_add(more),
-            },
+            MaxLength::SourcePlus(more) => {
+                let length = match source {
+                    [] => self.beginning(request, source).len(),
+                    source => source.len(),
+                };
+                // The end of a target of the minimum length comes after it.
+                let least = self.options.min_length.saturating_add(1);
+                length.saturating_add(more).max(least)
+            }
         };
         wanted.min(self.model.max_target_len().unwrap_or(usize::MAX))
     }

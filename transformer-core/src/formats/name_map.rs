@@ -104,19 +104,25 @@ impl Map {
     }
 
     /// The map of a single encoder layer.
-    pub fn encoder_layer(names: &Layer, layer: &LayerConfig) -> Self {
+    ///
+    /// # Errors
+    /// The parameters that have no name there.
+    pub fn encoder_layer(names: &Layer, layer: &LayerConfig) -> Result<Self, Vec<String>> {
         let mut builder = Builder {
             attention: Some(layer.self_attention.widths()),
             ..Builder::default()
         };
         builder.add("", "", names.lines, &layer.parameters());
-        Self {
+        if !builder.unnamed.is_empty() {
+            return Err(builder.unnamed);
+        }
+        Ok(Self {
             groups: builder.groups,
             position_tables: Vec::new(),
             ignored: Vec::new(),
             positions: Positions::Sinusoidal,
             d_model: layer.d_model(),
-        }
+        })
     }
 
     /// Ignores tensors of these names.

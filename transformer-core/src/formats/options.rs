@@ -70,7 +70,7 @@ impl DecodeOptions {
     }
 
     /// Writes the options to `generation_config.json` in the existing directory of a model with this configuration,
-    /// without `batch_tokens`, `max_src_len` and `n_best`.
+    /// without `batch_tokens`, `max_src_len`, `n_best` and `shortlist`.
     ///
     /// # Errors
     /// When the file cannot be written (an existing one is then unchanged), or an option has no Hugging Face key: the

@@ -10,7 +10,8 @@ use safetensors::{Dtype, SafeTensorError};
 use crate::formats::directory::ModelDirectory;
 use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::files::{self, replace_file_with};
-use crate::formats::names::{CONFIG_FILE, WEIGHTS_FILE};
+use crate::formats::names::{CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE};
+use crate::formats::options::to_keys;
 use crate::formats::own::config::QUANTIZED_FORMAT;
 use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
 use crate::formats::own::weights::save_files;
@@ -40,7 +41,8 @@ use transformer_kernels::WeightLayout;
 /// ```
 ///
 /// # Errors
-/// When the model cannot be read, is already in 8 bits, or has a matrix with a non-finite value; when the new directory
+/// When the model cannot be read, is already in 8 bits, or has a matrix with a non-finite value; when its decoding options
+/// have no key in `generation_config.json` ([`DecodeOptions::save`](crate::DecodeOptions::save)); when the new directory
 /// already holds a model, or a file cannot be written.
 pub fn quantize(directory: &ModelDirectory, out: impl AsRef<Path>) -> Result<(), ModelError> {
     let out = out.as_ref();
@@ -59,7 +61,10 @@ pub fn quantize(directory: &ModelDirectory, out: impl AsRef<Path>) -> Result<(),
     }
     let config = directory.config();
     let tokenizers = directory.files().read_tokenizers()?;
+    let path = out.join(GENERATION_FILE);
     let options = directory.options()?;
+    let options = options.map(|options| to_keys(&path, Some(&options), config));
+    let options = options.transpose()?;
     let tensors = quantized(directory)?;
 
     fs::create_dir_all(out).map_err(ModelError::io(out))?;
@@ -68,7 +73,7 @@ pub fn quantize(directory: &ModelDirectory, out: impl AsRef<Path>) -> Result<(),
         replace_file_with(&path, bytes).map_err(ModelError::io(path))?;
     }
     if let Some(options) = options {
-        options.save(out, config)?;
+        replace_file_with(&path, options.to_json()).map_err(ModelError::io(path))?;
     }
     // Configuration and weights come last, so that an incomplete directory is not a model.
     save_files(QUANTIZED_FORMAT, config.kind(), config, out, |side| {

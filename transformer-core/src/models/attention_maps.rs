@@ -17,7 +17,8 @@ pub struct AttentionMaps<B: Backend> {
     pub target: Vec<u32>,
     /// The encoder's self-attention: `[1, n_heads, src_len, src_len]` per layer.
     pub encoder: Vec<Tensor<B, 4>>,
-    /// The decoder's self-attention: `[1, n_heads, tgt_len, tgt_len]` per layer.
+    /// The decoder's self-attention: `[1, n_heads, tgt_len, tgt_len]` per layer. Empty if its layers have a recurrence
+    /// instead.
     pub decoder: Vec<Tensor<B, 4>>,
     /// The decoder's cross-attention: `[1, n_heads, tgt_len, src_len]` per layer.
     pub cross: Vec<Tensor<B, 4>>,
@@ -26,7 +27,8 @@ pub struct AttentionMaps<B: Backend> {
 impl<B: Backend> Transformer<B> {
     /// The attention weights of a sentence pair, in every layer and head.
     ///
-    /// The decoder reads `<bos>` and the target without its last token, so that row t predicts token t.
+    /// The decoder reads `<bos>` and the target without its last token, so that row t predicts token t. On a backend with
+    /// gradients (`Autodiff`), dropout is active: use `model.valid()` instead.
     ///
     /// # Errors
     /// When the source is empty, or either is too long or has a token outside its vocabulary.

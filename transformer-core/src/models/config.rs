@@ -43,9 +43,9 @@ use crate::special_tokens::SpecialTokens;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransformerConfig {
-    /// Size of the source vocabulary; in a language model, of its only one.
+    /// Size of the source vocabulary. A language model has no source, and does not read it.
     pub src_vocab_size: usize,
-    /// Size of the target vocabulary.
+    /// Size of the target vocabulary; in a language model, of its only one.
     pub tgt_vocab_size: usize,
     /// Width of the residual stream (default: 512).
     pub d_model: usize,

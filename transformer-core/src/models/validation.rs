@@ -69,11 +69,17 @@ impl TransformerConfig {
     }
 
     fn validate_special_tokens(&self) -> Result<(), ConfigError> {
-        let vocab_size = self.src_vocab_size.min(self.tgt_vocab_size);
+        let [source, target] = [self.src_vocab_size, self.tgt_vocab_size];
         let source_bos = self.source_bos.map(|id| ("", "source_bos", id));
         for (_, key, id) in self.special_tokens().named().into_iter().chain(source_bos) {
             // A padding token that is `eos_id` may be in no file.
             let is_eos = key == "pad_id" && id == self.eos_id;
+            let vocab_size = match key {
+                "source_bos" => source,
+                "bos_id" => target,
+                _ if self.is_language_model() => target,
+                _ => source.min(target),
+            };
             if id as usize >= vocab_size && !is_eos {
                 return Err(ConfigError::SpecialToken {
                     key,

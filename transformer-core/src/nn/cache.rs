@@ -184,6 +184,12 @@ impl<B: Backend, S: BlockState<B>> Cache<B, S> {
     /// When no source is given, an index is out of range, or a row does not belong to its source.
     pub fn select(&mut self, sources: &[usize], rows: &[usize]) {
         assert!(!sources.is_empty(), "no source to keep");
+        let is_there = |&source: &usize| source < self.sources;
+        assert!(
+            sources.iter().all(is_there),
+            "sources {sources:?} of {}",
+            self.sources
+        );
         let (old, new) = (self.rows() / self.sources, rows.len() / sources.len());
         let sources_of_rows = sources.iter().flat_map(|&source| vec![source; new]);
         assert!(

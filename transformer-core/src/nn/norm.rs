@@ -54,7 +54,7 @@ impl NormConfig {
         check_sizes(&[("d_model", self.d_model)])?;
         let value = self.epsilon;
         // It is added to values in single precision.
-        match value > 0.0 && (value as f32).is_finite() {
+        match value as f32 > 0.0 && (value as f32).is_finite() {
             true => Ok(()),
             false => Err(ConfigError::Epsilon { value }),
         }

@@ -53,7 +53,12 @@ pub struct Rotary<B: Backend> {
 }
 
 impl<B: Backend> Rotary<B> {
-    pub(crate) fn new(base: f64, d_k: usize, device: &B::Device) -> Self {
+    /// Rotations by `base` for heads of width `d_k`.
+    ///
+    /// # Panics
+    /// When `d_k` is odd.
+    pub fn new(base: f64, d_k: usize, device: &B::Device) -> Self {
+        assert!(d_k.is_multiple_of(2), "{d_k} features are no pairs");
         Self {
             table: tensor(turns(base, 0, TABLE_LEN, d_k), [TABLE_LEN, d_k], device),
             base,

@@ -364,7 +364,7 @@ impl Query<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     rows: Vec<Row>,
-    /// The slots of all rows, row after row, each in the order of its target.
+    /// The slots of all rows, each in the order of its target. The rows of adjacent tokens of a target share theirs.
     slots: Vec<u32>,
 }
 
@@ -373,8 +373,10 @@ struct Row {
     source: usize,
     position: u32,
     kind: TokenKind,
-    /// The end of its slots.
-    end: usize,
+    /// Its slots.
+    slots: Range<usize>,
+    /// The last slot of its target.
+    tip: Option<u32>,
 }
 
 impl Queries {
@@ -392,15 +394,30 @@ impl Queries {
         position: usize,
         kind: TokenKind,
     ) {
+        let before = *tip;
         sources[source].append(tip, position, kind);
-        let first = self.slots.len();
-        self.slots.extend(sources[source].slots(*tip));
-        self.slots[first..].reverse();
+        let follows = |last: &&Row| {
+            last.source == source && last.tip == before && last.slots.end == self.slots.len()
+        };
+        let start = match self.rows.last().filter(follows) {
+            Some(last) => {
+                let start = last.slots.start;
+                self.slots.extend(tip.filter(|_| *tip != before));
+                start
+            }
+            None => {
+                let start = self.slots.len();
+                self.slots.extend(sources[source].slots(*tip));
+                self.slots[start..].reverse();
+                start
+            }
+        };
         self.rows.push(Row {
             source,
             position: position as u32,
             kind,
-            end: self.slots.len(),
+            slots: start..self.slots.len(),
+            tip: *tip,
         });
     }
 
@@ -411,16 +428,11 @@ impl Queries {
 
     /// The rows.
     pub fn iter(&self) -> impl Iterator<Item = Query<'_>> {
-        let mut first = 0;
-        self.rows.iter().map(move |row| {
-            let slots = &self.slots[first..row.end];
-            first = row.end;
-            Query {
-                source: row.source,
-                position: row.position,
-                kind: row.kind,
-                slots,
-            }
+        self.rows.iter().map(|row| Query {
+            source: row.source,
+            position: row.position,
+            kind: row.kind,
+            slots: &self.slots[row.slots.clone()],
         })
     }
 }

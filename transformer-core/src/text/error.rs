@@ -48,6 +48,9 @@ pub enum TextError {
         /// The model's id for it.
         expected: u32,
     },
+    /// The model returns no attention of its targets to their sources.
+    #[error("the model returns no attention, by which a translation is aligned")]
+    NoAttention,
     /// The tokenizer has no token for a language.
     #[error("no token for the language `{name}`; {}", listed(known))]
     Language {

@@ -486,7 +486,7 @@ impl<M: NextToken> Translator<M> {
     /// of the sentence is `<eos>`. [`alignments`](Self::alignments) gives the tokens' places in the texts.
     ///
     /// # Errors
-    /// When the sentence is empty or too long.
+    /// When the sentence is empty or too long, or the model returns no attention.
     pub fn align(
         &self,
         sentence: &str,
@@ -510,7 +510,7 @@ impl<M: NextToken> Translator<M> {
     /// the attention between them.
     ///
     /// # Errors
-    /// When a sentence is empty or too long.
+    /// When a sentence is empty or too long, or the model returns no attention.
     pub fn alignments(&self, pairs: &[(&str, &Translation)]) -> Result<Vec<Alignment>, TextError> {
         let attention = self.attention(pairs)?.into_iter();
         let alignments = pairs.iter().zip(attention);
@@ -533,19 +533,22 @@ impl<M: NextToken> Translator<M> {
 
     /// The attention of translations to their sentences.
     fn attention(&self, pairs: &[(&str, &Translation)]) -> Result<Vec<CrossAttention>, TextError> {
-        let pairs = pairs.iter().map(|&(sentence, translation)| {
+        let tokens = pairs.iter().map(|&(sentence, translation)| {
             let target = &translation.hypothesis.tokens[..];
             Ok(match source_tokens(&self.tokenizers, sentence)? {
                 Some(source) => SourceTarget::unfinished(source, target),
                 None => SourceTarget::exact([], target),
             })
         });
-        let pairs = pairs.collect::<Result<Vec<_>, TextError>>()?;
-        Ok(cross_attention(
-            &self.models,
-            &pairs,
-            self.options.batch_tokens,
-        )?)
+        let tokens = tokens.collect::<Result<Vec<_>, TextError>>()?;
+        let found = cross_attention(&self.models, &tokens, self.options.batch_tokens)?;
+        let lacks = |(found, (_, translation)): (&CrossAttention, &(&str, &Translation))| {
+            found.weights.is_empty() && !translation.hypothesis.tokens.is_empty()
+        };
+        match found.iter().zip(pairs).any(lacks) {
+            true => Err(TextError::NoAttention),
+            false => Ok(found),
+        }
     }
 
     /// The tokens of a sentence and its translation.

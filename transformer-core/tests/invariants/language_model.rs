@@ -1,7 +1,9 @@
 //! The language model: causal, the same cached and not, and decoded like any other model.
 
 use burn::tensor::Tensor;
-use transformer_core::decoding::{Ensemble, MaxLength, Sampling, SourceTarget, greedy, score};
+use transformer_core::decoding::{
+    Ensemble, MaxLength, Sampling, SourceTarget, cross_attention, greedy, score,
+};
 use transformer_core::models::WeightTying;
 use transformer_core::nn::{
     Activation, AttentionWeights, Mixer, NormKind, NormPlacement, Positions,
@@ -272,4 +274,12 @@ fn its_parameters_are_counted_without_building_it() {
         let model = model(&config, 1);
         assert_eq!(config.num_params(), model.num_params() as u128);
     }
+}
+
+#[test]
+fn it_has_no_attention_to_sources() {
+    let pairs = [[5, 6], [7, 8]].map(|target| SourceTarget::exact([], target));
+    let found = cross_attention(&model(&config(), 1), &pairs, 100).unwrap();
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|pair| pair.weights.is_empty()));
 }

@@ -1145,7 +1145,9 @@ fn an_ensemble_has_one_vocabulary() {
         let ensemble = Ensemble::new(models.to_vec());
         ensemble.map(|_| ()).unwrap_err()
     };
-    assert_eq!(new(&[&first, &second]), DecodeOptionsError::Vocabularies);
+    let (index, what) = (2, "vocabulary sizes");
+    let expected = DecodeOptionsError::Vocabularies { index, what };
+    assert_eq!(new(&[&first, &first, &second]), expected);
     assert_eq!(new(&[]), DecodeOptionsError::NoModel);
 }
 
@@ -1358,4 +1360,37 @@ fn sentences_end_in_eos_by_themselves() {
     assert_eq!(sentence, exact);
     let [sentence, exact] = [sentence, exact].map(|scores| scores.unwrap()[0].log_probs.len());
     assert_eq!((sentence, exact), (3, 3));
+}
+
+#[test]
+fn samples_from_more_tokens_than_there_are_come_from_all() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let sample = |top_k| {
+        let sampling = Sampling {
+            top_k,
+            ..Sampling::default()
+        };
+        let options = DecodeOptions {
+            n_best: 4,
+            banned_tokens: vec![7],
+            ..DecodeOptions::sample(sampling)
+        };
+        run(&[&model], &options, &sources())
+    };
+    assert_eq!(sample(usize::MAX), sample(0));
+}
+
+/// Beside a limit by the source, which is a default; a limit in tokens below the minimum is refused.
+#[test]
+fn a_minimum_length_is_reached() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let options = DecodeOptions {
+        min_length: 12,
+        max_length: MaxLength::SourcePlus(1),
+        forced_last: true,
+        ..DecodeOptions::beam(2)
+    };
+    for found in run(&[&model], &options, &sources()) {
+        assert!(found[0].tokens.len() >= 12 && found[0].finished);
+    }
 }

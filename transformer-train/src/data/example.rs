@@ -128,9 +128,9 @@ pub enum ExampleProblem {
 /// A tokenized pair of sentences, without `<bos>` and `<eos>`: batches add them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenizedPair {
-    /// Token ids of the source sentence.
+    /// Token ids of the source sentence. The model ignores padding tokens.
     pub source: Vec<u32>,
-    /// Token ids of the target sentence.
+    /// Token ids of the target sentence. Padding tokens in it are not learned.
     pub target: Vec<u32>,
 }
 

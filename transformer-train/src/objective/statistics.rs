@@ -4,9 +4,19 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::train::ItemLazy;
 use burn::train::metric::{Adaptor, LossInput};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::objective::loss::LossSums;
+
+/// JSON has no NaN: it is `null`.
+pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+/// A value that JSON can represent, so that a resumed run has the same one.
+pub(crate) fn finite_or_nan(value: f64) -> f64 {
+    if value.is_finite() { value } else { f64::NAN }
+}
 
 /// Sums over the tokens of one or more batches.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -15,8 +25,10 @@ pub struct Statistics {
     /// The label-smoothed loss, in nats.
     pub loss: f64,
     /// The negative log-likelihood of the labels, in nats.
+    #[serde(deserialize_with = "null_is_nan")]
     pub nll: f64,
     /// Labels that the model predicted.
+    #[serde(deserialize_with = "null_is_nan")]
     pub correct: f64,
     /// Non-padding tokens, or the weight of a loss that is not per token.
     pub tokens: f64,

@@ -137,7 +137,7 @@ impl<B: Backend> SimpleOptimizer<B> for AdamRule {
 }
 
 /// Clips the gradients of a step to a maximum global Euclidean norm, then calls any optimizer (the paper does not
-/// clip). A step whose norm is not finite is skipped.
+/// clip). With a maximum, a step whose norm is not finite is skipped.
 #[derive(Debug, Clone)]
 pub struct Clipped<O> {
     optimizer: O,
@@ -145,8 +145,15 @@ pub struct Clipped<O> {
 }
 
 impl<O> Clipped<O> {
-    /// Clips to `max_norm`; `None`: no clipping.
+    /// Clips to `max_norm`; `None`: no clipping, and no step is skipped.
+    ///
+    /// # Panics
+    /// When `max_norm` is not positive and finite.
     pub fn new(optimizer: O, max_norm: Option<f64>) -> Self {
+        if let Some(max_norm) = max_norm {
+            let is_norm = max_norm > 0.0 && max_norm.is_finite();
+            assert!(is_norm, "gradients cannot be clipped to {max_norm}");
+        }
         Self {
             optimizer,
             max_norm,
@@ -214,8 +221,8 @@ pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     }
 }
 
-/// Scales all gradients so that their global Euclidean norm is at most `max_norm`. The norm is read back from the
-/// device.
+/// Scales all gradients so that their global Euclidean norm is at most `max_norm`, if it is finite. The norm is read back
+/// from the device.
 pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     grads: GradientsParams,

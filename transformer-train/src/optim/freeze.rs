@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use thiserror::Error;
 
+use crate::error::TrainError;
 use crate::metrics::levenshtein;
 
 /// Number of suggestions in the error for a pattern without a match.
@@ -89,7 +90,7 @@ pub fn frozen_names(
 #[non_exhaustive]
 pub enum FreezeError {
     /// A pattern matches no parameter.
-    #[error("`{pattern}` matches no parameter; similar: `{}`", near.join("`, `"))]
+    #[error("`{pattern}` matches no parameter{}", similar(near))]
     NoMatch {
         /// The pattern.
         pattern: String,
@@ -104,14 +105,35 @@ pub enum FreezeError {
     },
 }
 
+/// The end of a message that names similar patterns, if there are any.
+fn similar(near: &[String]) -> String {
+    match near.is_empty() {
+        true => String::new(),
+        false => format!("; similar: `{}`", near.join("`, `")),
+    }
+}
+
 /// The names of a module's frozen parameters, in the module's order.
-pub(crate) fn frozen_parameters<B: AutodiffBackend, M: Module<B>>(module: &M) -> Vec<String> {
-    let mut names = Names {
-        only_frozen: true,
-        ..Names::default()
-    };
-    module.visit(&mut names);
-    names.found
+///
+/// # Errors
+/// [`TrainError::AllFrozen`].
+pub(crate) fn frozen_parameters<B: AutodiffBackend, M: Module<B>>(
+    module: &M,
+) -> Result<Vec<String>, TrainError> {
+    let [all, frozen] = [false, true].map(|only_frozen| {
+        let mut names = Names {
+            only_frozen,
+            ..Names::default()
+        };
+        module.visit(&mut names);
+        names.found
+    });
+    match !frozen.is_empty() && frozen.len() == all.len() {
+        true => Err(TrainError::AllFrozen {
+            parameters: frozen.len(),
+        }),
+        false => Ok(frozen),
+    }
 }
 
 /// Whether a pattern matches a whole name.

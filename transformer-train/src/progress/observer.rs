@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
 use crate::error::ObserverError;
-use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
+use crate::objective::statistics::null_is_nan;
+use crate::validation::{AverageOutcome, SampleOutput, Validation};
 
 /// Receives the metrics of a run in progress, to log, display or send them
 /// ([`Trainer::observer`](crate::Trainer::observer)).

@@ -197,12 +197,12 @@ impl RunState {
         averages.find(|average| average.is_of(self.update, checkpoints))
     }
 
-    /// Number of validations since the best one.
+    /// Number of validations since the best one, of those that were due.
     fn not_better(&self) -> usize {
         let by = &self.config.best_by;
         let mut best = f64::NAN;
         let mut since = 0;
-        for validation in &self.validations {
+        for validation in self.validations.iter().filter(|one| !one.early) {
             let value = by.value(validation);
             since += 1;
             if by.is_better(value, best) {
@@ -453,9 +453,13 @@ mod tests {
             patience: Some(1),
             ..config()
         };
-        let mut between = run(config, &[3.0, 2.0]);
+        let mut between = run(config.clone(), &[3.0, 2.0]);
         between.update += 1;
         assert!(!between.is_out_of_patience());
+        // Where the time was over, for example.
+        let mut stopped = run(config, &[3.0, 2.0]);
+        stopped.validations[1].early = true;
+        assert!(!stopped.is_out_of_patience());
     }
 
     #[test]

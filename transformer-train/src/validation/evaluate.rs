@@ -10,7 +10,8 @@ use crate::objective::gradients::sums;
 use crate::objective::loss::LossOptions;
 use crate::objective::statistics::{DeviceStatistics, Statistics};
 
-/// The loss, perplexity and accuracy of a model on examples, with teacher forcing.
+/// The loss, perplexity and accuracy of a model on examples, with teacher forcing. On a backend with gradients
+/// (`Autodiff`), dropout is active: evaluate `model.valid()` instead.
 ///
 /// # Errors
 /// When an example does not fit a batch or the model.

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::objective::statistics::Statistics;
+use crate::objective::statistics::{Statistics, null_is_nan};
 
 /// One validation, and the training since the previous one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,10 @@ pub struct Validation {
     /// Number of updates skipped so far because their loss or gradients were not finite.
     #[serde(default)]
     pub skipped: usize,
+    /// Whether the run stopped here, by its time limit or its number of updates, before a validation was due. It does not
+    /// count for [`patience`](crate::TrainingConfig::patience).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub early: bool,
     /// Seconds spent training, excluding validation and saving.
     pub seconds: f64,
     /// Target tokens trained on since the last validation.
@@ -38,12 +42,15 @@ pub struct Validation {
     pub train_loss: f64,
     /// Label-smoothed validation loss, in nats per token.
     pub valid_loss: f64,
-    /// Negative log-likelihood of the validation labels, in nats per token.
+    /// Negative log-likelihood of the validation labels, in nats per token; NaN if it is not finite.
+    #[serde(deserialize_with = "null_is_nan")]
     pub valid_nll: f64,
-    /// Fraction of validation labels that the model predicted, in percent.
+    /// Fraction of validation labels that the model predicted, in percent; NaN if it is not finite.
+    #[serde(deserialize_with = "null_is_nan")]
     pub valid_accuracy: f64,
     /// The metrics of [`Trainer::validate_with`](crate::Trainer::validate_with) and
-    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn), by name.
+    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn), by name. One that is not finite is NaN, and never
+    /// the best.
     #[serde(default, deserialize_with = "nulls_are_nan")]
     pub numbers: BTreeMap<String, f64>,
 }
@@ -51,11 +58,6 @@ pub struct Validation {
 /// The metrics that every validation has, besides those of its hook, by the names that [`Validation::number`]
 /// accepts.
 pub(crate) const OWN_NUMBERS: [&str; 3] = ["loss", "perplexity", "accuracy"];
-
-/// JSON has no NaN: it is `null`.
-pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
-}
 
 /// [`null_is_nan`], for each value.
 fn nulls_are_nan<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
@@ -172,6 +174,24 @@ pub struct ValidationContext<'a, M> {
     pub statistics: &'a Statistics,
     /// The earlier validations, in order, including those before a resume.
     pub earlier: &'a [Validation],
+}
+
+impl<'a, M> ValidationContext<'a, M> {
+    /// The context of a model after `update` updates, with its loss and accuracy on the validation examples
+    /// ([`evaluate`]) and the earlier validations.
+    pub fn new(
+        model: &'a M,
+        update: usize,
+        statistics: &'a Statistics,
+        earlier: &'a [Validation],
+    ) -> Self {
+        Self {
+            model,
+            update,
+            statistics,
+            earlier,
+        }
+    }
 }
 
 // Not derived, which would require `M: Copy`.

@@ -107,16 +107,19 @@ fn an_average_that_is_the_best_model_is_kept() {
     let record = RunRecord::load(&out).unwrap().unwrap();
     assert_eq!(record.averages.len(), 1);
 
-    // Another average is left to do.
+    // Another average is left to do. It is not better than the first, which stays.
     let two = TrainingConfig {
         average_last: 2,
         ..average_wins()
     };
-    assert_eq!(outcome(&train(&two, &out)).checkpoints, [6, 8]);
-    let record = RunRecord::load(&out).unwrap().unwrap();
-    assert_eq!(record.averages.len(), 1);
-    assert_eq!(record.averages[0].checkpoints, [6, 8]);
     let expected = model(&out);
+    let second = train(&two, &out);
+    assert_eq!(outcome(&second).checkpoints, [6, 8]);
+    assert!(!outcome(&second).kept);
+    assert_eq!(model(&out), expected);
+    let record = RunRecord::load(&out).unwrap().unwrap();
+    let kept = record.averages.iter().map(|average| average.kept);
+    assert_eq!(kept.collect::<Vec<_>>(), [true, false]);
 
     // When it goes on, no later model is better by this number, nor is the next average.
     let longer = TrainingConfig {
@@ -128,7 +131,7 @@ fn an_average_that_is_the_best_model_is_kept() {
     assert!(!outcome(&trained).kept);
     assert_eq!(model(&out), expected);
     let record = RunRecord::load(&out).unwrap().unwrap();
-    assert_eq!(record.averages.len(), 2);
+    assert_eq!(record.averages.len(), 3);
 }
 
 #[test]

@@ -111,7 +111,8 @@ struct File<'a, T> {
 /// ```
 ///
 /// # Errors
-/// When the file cannot be written; an existing one is then unchanged.
+/// When the configuration does not serialize to an object, or has a field `format` or `model`; when the file cannot be
+/// written. An existing one is then unchanged.
 pub fn save_config(
     directory: impl AsRef<Path>,
     model: &str,
@@ -236,18 +237,22 @@ pub(crate) fn to_json(
     config: &impl Serialize,
     path: &Path,
 ) -> Result<String, ModelError> {
+    let error = |source| ModelError::Json {
+        path: path.to_owned(),
+        source,
+    };
+    let fields = serde_json::to_value(config).map_err(error)?;
+    if let Some(key) = HEADER_KEYS.iter().find(|&&key| fields.get(key).is_some()) {
+        let problem = format!("the configuration has a field `{key}`, a name that is reserved");
+        return Err(error(serde::ser::Error::custom(problem)));
+    }
     let file = File {
         format,
         model,
         config,
     };
-    match serde_json::to_string_pretty(&file) {
-        Ok(json) => Ok(json + "\n"),
-        Err(source) => Err(ModelError::Json {
-            path: path.to_owned(),
-            source,
-        }),
-    }
+    let json = serde_json::to_string_pretty(&file).map_err(error)?;
+    Ok(json + "\n")
 }
 
 impl TransformerConfig {
@@ -395,5 +400,38 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutHeader<A> {
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
         self.0.next_value_seed(seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_has_no_key_of_the_header() {
+        let folder = tempfile::tempdir().unwrap();
+        for key in HEADER_KEYS {
+            let config = serde_json::json!({ key: 1, "n_tags": 2 });
+            let error = save_config(folder.path(), "tagger", &config).unwrap_err();
+            assert!(error.to_string().contains(key), "{error}");
+        }
+        assert!(!folder.path().join(CONFIG_FILE).exists());
+    }
+
+    /// The start of a target need not be in the vocabulary of sources, and the other way.
+    #[test]
+    fn special_tokens_are_in_the_vocabularies_that_they_are_read_from() {
+        let config = |src, tgt, bos_id, source_bos| TransformerConfig {
+            src_vocab_size: src,
+            tgt_vocab_size: tgt,
+            bos_id,
+            source_bos,
+            tying: WeightTying::None,
+            ..TransformerConfig::base(1000)
+        };
+        assert!(config(500, 1000, 600, None).validate().is_ok());
+        assert!(config(1000, 500, 1, Some(600)).validate().is_ok());
+        assert!(config(1000, 500, 600, None).validate().is_err());
+        assert!(config(500, 1000, 1, Some(600)).validate().is_err());
     }
 }

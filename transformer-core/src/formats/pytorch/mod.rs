@@ -229,7 +229,7 @@ impl<B: Backend> Layer<B> {
         config.validate()?;
         let path = path.as_ref();
         let dict = StateDict::read(path).map_err(|error| error.into_pytorch(path))?;
-        let map = Map::encoder_layer(&names::ENCODER_LAYER, config);
+        let map = layer_map(config)?;
         check(path, &map, &dict)?;
         let init = &mut WeightInit::zeros();
         let mut layer = config.init_from(init, device);
@@ -240,7 +240,8 @@ impl<B: Backend> Layer<B> {
     /// Writes the layer under the same names, as [`Transformer::to_pytorch`] writes a model.
     ///
     /// # Errors
-    /// When the extension is not `.pt`, `.pth` or `.safetensors`, or the file cannot be written.
+    /// When the layer has parameters that the reference system lacks, such as cross-attention or a gate; when the
+    /// extension is not `.pt`, `.pth` or `.safetensors`, or the file cannot be written.
     ///
     /// # Panics
     /// When the configuration does not match the layer.
@@ -249,17 +250,32 @@ impl<B: Backend> Layer<B> {
         path: impl AsRef<Path>,
         config: &LayerConfig,
     ) -> Result<(), PytorchError> {
-        state_dict::write(path.as_ref(), &self.state_dict(config))
+        state_dict::write(path.as_ref(), &self.state_dict(config)?)
     }
 
     /// The PyTorch state dict that [`to_pytorch`](Self::to_pytorch) writes, in single precision.
     ///
+    /// # Errors
+    /// When the layer has parameters that the reference system lacks.
+    ///
     /// # Panics
     /// When the configuration does not match the layer.
-    pub fn state_dict(&self, config: &LayerConfig) -> BTreeMap<String, TensorData> {
-        let map = Map::encoder_layer(&names::ENCODER_LAYER, config);
-        map.export(&collected(self), TiedNames::Every)
+    pub fn state_dict(
+        &self,
+        config: &LayerConfig,
+    ) -> Result<BTreeMap<String, TensorData>, PytorchError> {
+        let map = layer_map(config)?;
+        Ok(map.export(&collected(self), TiedNames::Every))
     }
+}
+
+/// The names of the reference system encoder-layer.
+fn layer_map(config: &LayerConfig) -> Result<Map, PytorchError> {
+    let map = Map::encoder_layer(&names::ENCODER_LAYER, config);
+    map.map_err(|parameters| PytorchError::Unnamed {
+        system: "encoder-layer",
+        parameters,
+    })
 }
 
 /// Checks all tensors of a file.

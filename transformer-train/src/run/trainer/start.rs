@@ -72,7 +72,7 @@ where
         }
         let checkpoints = self.open_directory()?;
 
-        let frozen = frozen_parameters::<B, M>(&self.model);
+        let frozen = frozen_parameters::<B, M>(&self.model)?;
         let state = RunState::new(&self.config, data.train_set, data.valid_set, frozen);
         let new = Checkpoint {
             // Moved, not cloned: the optimizer changes weights in place if nothing else holds them.

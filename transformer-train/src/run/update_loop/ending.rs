@@ -128,11 +128,12 @@ where
     ) -> Result<AverageOutcome, TrainError> {
         let (statistics, measured) = self.measure(model)?;
         let validation = self.validation(&Statistics::default(), &statistics, measured.numbers);
-        // A run that had ended here makes another average if it is resumed with another `average_last`.
+        let kept = self.state.is_best(&validation);
+        // A run that had ended here makes another average if it is resumed with another `average_last`. The earlier one
+        // may still be the directory's model.
         let update = self.state.update;
         let averages = &mut self.state.averages;
-        averages.retain(|average| average.validation.update != update);
-        let kept = self.state.is_best(&validation);
+        averages.retain(|average| average.validation.update != update || average.kept && !kept);
         if let Some(checkpoints) = self.checkpoints.as_ref().filter(|_| kept) {
             checkpoints.save_model(model)?;
             self.state.note_choice(true);

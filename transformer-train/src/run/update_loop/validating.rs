@@ -8,7 +8,7 @@ use burn::tensor::backend::AutodiffBackend;
 
 use crate::error::TrainError;
 use crate::objective::Trainable;
-use crate::objective::statistics::Statistics;
+use crate::objective::statistics::{Statistics, finite_or_nan};
 use crate::run::update_loop::Run;
 use crate::validation::evaluate::measured;
 use crate::validation::{Measurement, Validation, ValidationContext};
@@ -58,15 +58,17 @@ where
         numbers: Vec<f64>,
     ) -> Validation {
         let names = self.hook.names.iter().cloned();
+        let numbers = numbers.into_iter().map(finite_or_nan);
         Validation {
             update: self.state.update,
             skipped: self.state.skipped,
+            early: !self.state.update.is_multiple_of(self.config.validate_every),
             seconds: self.state.seconds,
             train_tokens: train.tokens as u64,
             train_loss: train.mean_loss(),
             valid_loss: valid.mean_loss(),
-            valid_nll: valid.mean_nll(),
-            valid_accuracy: valid.accuracy(),
+            valid_nll: finite_or_nan(valid.mean_nll()),
+            valid_accuracy: finite_or_nan(valid.accuracy()),
             numbers: names.zip(numbers).collect(),
         }
     }

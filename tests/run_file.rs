@@ -1351,6 +1351,16 @@ fn a_run_that_keeps_the_best_translations_translates_alike() {
                     \"chrf\" of its translations; keep it, or set `validation.best_by` to \"loss\"";
     assert_eq!(error, expected);
     fails(resume(&out).args(["--set", "validation.beam=2"]));
+    // Nothing was chosen by another metric yet.
+    let other = ["--set", "validation.metrics=[\"bleu\", \"chrf\"]"];
+    let by_bleu = [
+        "--set",
+        "validation.best_by=bleu",
+        "--set",
+        "validation.beam=2",
+    ];
+    let mut command = resume(&out);
+    succeeds(command.args(other).args(by_bleu).arg("--dry-run"));
     // Greedy decoding has no length penalty.
     succeeds(resume(&out).args(["--set", "validation.length_penalty=0.5"]));
     let loss = [

@@ -350,18 +350,28 @@ impl Batch {
         histogram!("transformer_batch_sentences").record(self.sentences.len() as f64);
         counter!("transformer_sentences_total").increment(self.sentences.len() as u64);
         counter!("transformer_tokens_total").increment(self.tokens as u64);
-        let found: Vec<Result<SentenceTranslation, String>> = match translated {
-            Ok(translations) => translations.into_iter().map(Ok).collect(),
+        // The clients may have gone.
+        match translated {
+            Ok(translations) => {
+                for ((index, answers), translation) in self.answers.iter().zip(translations) {
+                    let _ = answers.send((*index, Ok(translation)));
+                }
+            }
             // One by one, so that a sentence fails for its own client only.
-            Err(_) if sentences.len() > 1 => sentences
-                .iter()
-                .map(|&sentence| Ok(translate(&[sentence])?.remove(0)))
-                .collect(),
-            Err(error) => vec![Err(error)],
-        };
-        for ((index, answers), translation) in self.answers.iter().zip(found) {
-            // The client may have gone.
-            let _ = answers.send((*index, translation));
+            Err(error) => {
+                for ((index, answers), &sentence) in self.answers.iter().zip(&sentences) {
+                    let translated = match sentences.len() {
+                        1 => Err(error.clone()),
+                        _ if answers.is_closed() => continue,
+                        _ => translate(&[sentence]),
+                    };
+                    let only = translated.and_then(|translated| {
+                        let only = translated.into_iter().next();
+                        only.ok_or_else(|| "the model failed".to_owned())
+                    });
+                    let _ = answers.send((*index, only));
+                }
+            }
         }
     }
 }

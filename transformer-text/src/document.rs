@@ -148,7 +148,9 @@ impl Passage {
             written += &self.text[at..both.start];
             let before = &self.text[range.start..both.start];
             let after = &self.text[both.end..range.end];
-            let inside = escaped.strip_prefix(before);
+            // Of an escape, the first or last character would be taken for the text itself.
+            let is_plain = !before.contains(['&', '\\']) && !after.contains([';', '\\']);
+            let inside = escaped.strip_prefix(before).filter(|_| is_plain);
             match inside.and_then(|inside| inside.strip_suffix(after)) {
                 Some(inside) => written += inside,
                 None => self.writing.write(&self.text[both.clone()], &mut written),

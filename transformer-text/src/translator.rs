@@ -294,12 +294,10 @@ impl<M: NextToken> TextTranslator<M> {
             } else {
                 range.end = text.len() - text[range.end..].trim_start_matches(is_mark).len();
             }
-            match found.last_mut() {
-                Some(last) if last.end >= range.start => {
-                    *last = last.start.min(range.start)..last.end.max(range.end);
-                }
-                _ => found.push(range),
+            while let Some(last) = found.pop_if(|last| last.end >= range.start) {
+                range = last.start.min(range.start)..last.end.max(range.end);
             }
+            found.push(range);
         }
         found
     }

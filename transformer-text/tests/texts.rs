@@ -156,6 +156,10 @@ fn markup_of_html_keeps_its_nesting() {
             "<p>five<sup>[1]</sup> &amp; ten {{ a&amp;b }} x&lt;{{c&gt;d}}</p>",
             "<p>X&lt;{{c&gt;d}} {{ a&amp;b }} TEN &amp; FIVE<sup>[1]</sup></p>",
         ),
+        (
+            "<p>use {a}&amp;{b} or %d&amp;%s;</p>",
+            "<p>%d&amp;%s; OR {a}&amp;{b} USE</p>",
+        ),
         ("<p>a&nbsp;b</p>", "<p>A&#160;B</p>"),
         // End tags that end nothing end no element around them.
         (
@@ -165,6 +169,14 @@ fn markup_of_html_keeps_its_nesting() {
         (
             "<div translate=no>a <span>b<div>c d</span>e</div>f g</div>h i",
             "<div translate=no>a <span>b<div>c d</span>e</div>f g</div>I H",
+        ),
+        (
+            "<ul><li translate=no><font>a<p>b</font><li>c d</ul><p>e f</p>",
+            "<ul><li translate=no><font>a<p>b</font><li>D C</ul><p>F E</p>",
+        ),
+        (
+            "<p><ruby>one<rt>wan</p><p>two three</p>",
+            "<p><ruby>ONE<rt>wan</p><p>THREE TWO</p>",
         ),
         (
             "<table><tbody translate=no><tr><td>a b<tbody><tr><td>c d</table>",

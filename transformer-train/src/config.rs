@@ -58,7 +58,8 @@ pub struct TrainingConfig {
     /// and `patience` counts by it. NaN is never better. Default: the lowest loss.
     pub best_by: Criterion,
     /// Early stopping: the run ends ([`StopReason::Patience`](crate::run::StopReason::Patience)) after this many
-    /// consecutive validations that do not improve on the best by `best_by`. If absent: no early stopping.
+    /// consecutive validations that do not improve on the best by `best_by`. Validations where the run stopped before one
+    /// was due do not count. If absent: no early stopping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
     /// Decay of the exponential moving average of the weights, such as 0.999. If absent: no average. The average

@@ -88,7 +88,11 @@ impl Plan {
         let other_data = before.map_or(Vec::new(), |file| run.other_data(&file.run));
         let had = before.and_then(|file| file.run.validation.length_penalty);
         let is_resumed = earlier.is_some_and(|earlier| earlier.record.is_some());
-        if let Some(file) = before.filter(|_| is_resumed) {
+        let number = run.validation.best_by.criterion().number;
+        let record = earlier.and_then(|earlier| earlier.record.as_ref());
+        let mut validations = record.into_iter().flat_map(|record| &record.validations);
+        let is_compared = validations.any(|earlier| earlier.numbers.contains_key(&number));
+        if let Some(file) = before.filter(|_| is_compared) {
             check_translations(&run.validation, &file.run.validation, &values)?;
         }
         Ok(Self {

@@ -199,7 +199,10 @@ impl<'a, M: NextToken> Search<'a, M> {
                     source => source.len(),
                 };
                 // The end of a target of the minimum length comes after it.
-                let least = self.options.min_length.saturating_add(1);
+                let least = match self.options.min_length {
+                    0 => 0,
+                    min_length => min_length.saturating_add(1),
+                };
                 length.saturating_add(more).max(least)
             }
         };

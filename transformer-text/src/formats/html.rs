@@ -187,14 +187,17 @@ impl Kept {
             Some(0) => End::With,
             // It ends no block in it.
             Some(at) if is_inline(name) && !self.open[at..].iter().all(|open| is_inline(open)) => {
+                self.open.remove(at);
                 End::Not
             }
             Some(at) => {
                 self.open.truncate(at);
                 End::Not
             }
-            // What is open has no inline element, no void one and no `p` around it that could end.
-            None if name == "p" || VOID.contains(&name) || is_inline(name) && name != "ruby" => {
+            // Around a block, there is no inline element, no void one and no `p` that could end.
+            None if !is_inline(&self.open[0])
+                && (name == "p" || VOID.contains(&name) || is_inline(name)) =>
+            {
                 End::Not
             }
             // It ends an element around this one.

@@ -175,7 +175,7 @@ struct Kept {
     /// The update of its last validation.
     validated: usize,
     /// The updates of its averages.
-    averaged: Vec<usize>,
+    averaged: Vec<(usize, Vec<usize>)>,
 }
 
 impl Kept {
@@ -191,7 +191,7 @@ impl Kept {
                     kept.validated = validation.update;
                 }
                 Line::Average(average) if is_recorded(&average, start) => {
-                    kept.averaged.push(average.validation.update);
+                    kept.averaged.push(identity(&average));
                 }
                 _ => break,
             }
@@ -206,14 +206,20 @@ impl Kept {
             let line = Line::Validation(Cow::Borrowed(validation));
             (validation.update, line)
         });
-        let averages = start.averages.iter().map(|average| {
+        let averages = start.averages.iter();
+        let averages = averages.filter(|average| !self.averaged.contains(&identity(average)));
+        let averages = averages.map(|average| {
             let line = Line::Average(Cow::Borrowed(average));
             (average.validation.update, line)
         });
         let validations = validations.filter(|(update, _)| *update > self.validated);
-        let averages = averages.filter(|(update, _)| !self.averaged.contains(update));
         validations.chain(averages).collect()
     }
+}
+
+/// The update after which an average was made, and the updates of its checkpoints.
+fn identity(average: &AverageOutcome) -> (usize, Vec<usize>) {
+    (average.validation.update, average.checkpoints.clone())
 }
 
 /// Whether an average of the log is in the run's record.

@@ -197,14 +197,14 @@ impl RunState {
         averages.find(|average| average.is_of(self.update, checkpoints))
     }
 
-    /// Number of validations since the best one, of those that were due.
+    /// Number of validations since the best one. Those that were made early do not count.
     fn not_better(&self) -> usize {
         let by = &self.config.best_by;
         let mut best = f64::NAN;
         let mut since = 0;
-        for validation in self.validations.iter().filter(|one| !one.early) {
+        for validation in &self.validations {
             let value = by.value(validation);
-            since += 1;
+            since += usize::from(!validation.early);
             if by.is_better(value, best) {
                 best = value;
                 since = 0;

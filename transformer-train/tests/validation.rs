@@ -26,15 +26,18 @@ fn model() -> Transformer<B> {
     tiny_config().init(3, &Default::default()).unwrap()
 }
 
-fn trainer() -> Trainer<B, Transformer<B>> {
-    let run = TrainingConfig {
+fn config() -> TrainingConfig {
+    TrainingConfig {
         batch_tokens: 20,
         updates: 12,
         warmup: 4,
         validate_every: 4,
         ..TrainingConfig::default()
-    };
-    Trainer::new(model(), run).display(ProgressDisplay::Silent)
+    }
+}
+
+fn trainer() -> Trainer<B, Transformer<B>> {
+    Trainer::new(model(), config()).display(ProgressDisplay::Silent)
 }
 
 #[test]
@@ -266,12 +269,9 @@ fn values_that_are_not_finite_are_never_the_best() {
     let out = folder.path().join("model");
     let train = |updates, resume| {
         let run = TrainingConfig {
-            batch_tokens: 20,
             updates,
-            warmup: 4,
-            validate_every: 4,
             best_by: Criterion::highest("Score"),
-            ..TrainingConfig::default()
+            ..config()
         };
         Trainer::new(model(), run)
             .display(ProgressDisplay::Silent)

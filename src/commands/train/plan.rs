@@ -87,9 +87,9 @@ impl Plan {
         let before = earlier.and_then(|earlier| earlier.file.as_ref());
         let other_data = before.map_or(Vec::new(), |file| run.other_data(&file.run));
         let had = before.and_then(|file| file.run.validation.length_penalty);
-        let is_resumed = earlier.is_some_and(|earlier| earlier.record.is_some());
         let number = run.validation.best_by.criterion().number;
         let record = earlier.and_then(|earlier| earlier.record.as_ref());
+        let is_resumed = record.is_some();
         let mut validations = record.into_iter().flat_map(|record| &record.validations);
         let is_compared = validations.any(|earlier| earlier.numbers.contains_key(&number));
         if let Some(file) = before.filter(|_| is_compared) {
@@ -163,9 +163,7 @@ fn check_translations(
     before: &ValidationKeys,
     values: &Values,
 ) -> std::result::Result<(), RunFileError> {
-    let Some(metric) = now.best_by.metric() else {
-        return Ok(());
-    };
+    let metric = now.best_by.key();
     let shown = |validation: &ValidationKeys| {
         let absent = || "absent".to_owned();
         let sentences = validation.sentences.map(|sentences| sentences.to_string());
@@ -181,8 +179,7 @@ fn check_translations(
     for ((key, now), (_, before)) in shown(now).into_iter().zip(shown(before)) {
         if now != before {
             let rule = format!(
-                "is {before} in the run, which keeps the model with the best \"{}\" of its translations; keep it, or set `validation.best_by` to \"loss\"",
-                metric.key()
+                "is {before} in the run, which keeps the model with the best \"{metric}\" of its translations; keep it, or set `validation.best_by` to \"loss\""
             );
             return Err(values.refuse(key, now, rule));
         }

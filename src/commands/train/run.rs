@@ -1,6 +1,5 @@
 //! The training on any backend.
 
-use std::error::Error;
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
@@ -162,40 +161,36 @@ impl Run {
     fn decoding_options(&self) -> Result<Option<DecodeOptions>> {
         let plan = &self.plan;
         let given = plan.run.validation.length_penalty.map(LengthPenalty::Power);
-        let first = || match self.options_of_init()? {
-            Some(options) => Ok::<_, Box<dyn Error>>(options),
-            None => Ok(DecodeOptions {
-                length_penalty: LengthPenalty::AVERAGE,
-                ..DecodeOptions::default()
-            }),
-        };
-        let mut options = if plan.is_resumed {
+        if plan.is_resumed {
             let of_run = DecodeOptions::of_directory(&self.out)?;
             if !plan.writes_decoding() {
                 return Ok(of_run);
             }
             let mut options = of_run.unwrap_or_default();
-            if given.is_none() {
-                options.length_penalty = first()?.length_penalty;
-            }
-            options
-        } else {
-            let mut options = first()?;
-            let language = self.prepared.tokenizers.target_first();
-            options.forced_first = language.or(options.forced_first);
-            options
-        };
+            options.length_penalty = match given {
+                Some(given) => given,
+                None => self.first_options()?.length_penalty,
+            };
+            return Ok(Some(options));
+        }
+        let mut options = self.first_options()?;
         options.length_penalty = given.unwrap_or(options.length_penalty);
+        let language = self.prepared.tokenizers.target_first();
+        options.forced_first = language.or(options.forced_first);
         Ok(Some(options))
     }
 
-    /// The decoding options of the model to start from, if there is one.
-    fn options_of_init(&self) -> Result<Option<DecodeOptions>> {
-        Ok(match (&self.plan.init, &self.plan.run.init.model) {
+    /// The decoding options of the model to start from, or else a beam with the mean log-probability as score.
+    fn first_options(&self) -> Result<DecodeOptions> {
+        let of_init = match (&self.plan.init, &self.plan.run.init.model) {
             (Some(init), _) => init.options()?,
             (None, Some(path)) if path.exists() => ModelDirectory::open(path)?.options()?,
             _ => None,
-        })
+        };
+        Ok(of_init.unwrap_or_else(|| DecodeOptions {
+            length_penalty: LengthPenalty::AVERAGE,
+            ..DecodeOptions::default()
+        }))
     }
 
     /// Each device of a process computes some of its batches of an update.

@@ -696,4 +696,21 @@ mod tests {
         let message = config.validate().unwrap_err().to_string();
         assert_eq!(message, "`n_heads` is 0; it must be at least 1");
     }
+
+    /// The start of a target need not be in the vocabulary of sources, and the other way.
+    #[test]
+    fn special_tokens_are_in_the_vocabularies_that_they_are_read_from() {
+        let config = |src, tgt, bos_id, source_bos| TransformerConfig {
+            src_vocab_size: src,
+            tgt_vocab_size: tgt,
+            bos_id,
+            source_bos,
+            tying: WeightTying::None,
+            ..TransformerConfig::base(1000)
+        };
+        assert!(config(500, 1000, 600, None).validate().is_ok());
+        assert!(config(1000, 500, 1, Some(600)).validate().is_ok());
+        assert!(config(1000, 500, 600, None).validate().is_err());
+        assert!(config(500, 1000, 1, Some(600)).validate().is_err());
+    }
 }

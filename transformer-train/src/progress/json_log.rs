@@ -175,7 +175,7 @@ struct Kept {
     /// The update of its last validation.
     validated: usize,
     /// The updates of its averages.
-    averaged: Vec<(usize, Vec<usize>)>,
+    averaged: Vec<AverageOutcome>,
 }
 
 impl Kept {
@@ -190,8 +190,8 @@ impl Kept {
                 Line::Validation(validation) if validation.update <= validated => {
                     kept.validated = validation.update;
                 }
-                Line::Average(average) if is_recorded(&average, start) => {
-                    kept.averaged.push(identity(&average));
+                Line::Average(average) if is_among(&average, start.averages) => {
+                    kept.averaged.push(average.into_owned());
                 }
                 _ => break,
             }
@@ -207,7 +207,7 @@ impl Kept {
             (validation.update, line)
         });
         let averages = start.averages.iter();
-        let averages = averages.filter(|average| !self.averaged.contains(&identity(average)));
+        let averages = averages.filter(|average| !is_among(average, &self.averaged));
         let averages = averages.map(|average| {
             let line = Line::Average(Cow::Borrowed(average));
             (average.validation.update, line)
@@ -217,13 +217,8 @@ impl Kept {
     }
 }
 
-/// The update after which an average was made, and the updates of its checkpoints.
-fn identity(average: &AverageOutcome) -> (usize, Vec<usize>) {
-    (average.validation.update, average.checkpoints.clone())
-}
-
-/// Whether an average of the log is in the run's record.
-fn is_recorded(average: &AverageOutcome, start: &RunStart<'_>) -> bool {
-    let mut recorded = start.averages.iter();
-    recorded.any(|recorded| recorded.is_of(average.validation.update, &average.checkpoints))
+/// Whether an average is one of these.
+fn is_among(average: &AverageOutcome, averages: &[AverageOutcome]) -> bool {
+    let (update, checkpoints) = (average.validation.update, &average.checkpoints);
+    averages.iter().any(|one| one.is_of(update, checkpoints))
 }

@@ -106,6 +106,20 @@ fn a_preset_from_the_command_line_replaces_the_model_of_the_file() {
 }
 
 #[test]
+fn a_preset_without_a_value_keeps_the_other_keys_of_the_model() {
+    let folder = folder();
+    let text = "model = { preset = \"base\", d_ff = 64 }\n";
+    let path = file(folder.path(), "run.toml", text);
+    let file = Values::from_file(&path).expect("a run file");
+    let setting = Values::from_settings(&["model.preset=".into()]).expect("a setting");
+    let values = setting.over(file);
+    let mut run = RunFile::read(&values).expect("a run");
+    let model = run.resolve_model(None, &values).expect("a model");
+    // In all else, it is the default preset.
+    assert_eq!((model.d_model, model.d_ff), (256, 64));
+}
+
+#[test]
 fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
     let folder = folder();
     let path = folder.path().join("run.toml");
@@ -269,6 +283,14 @@ fn what_can_be_known_is_refused_before_any_pair_is_read_in_a_dry_run_and_in_a_ru
     let [good_file, bad_file] =
         [&good, &bad].map(|file| format!("tokenizer.file={}", file.display()));
     let cases = [
+        (
+            ["--backend", "ndarray", "--device", "nothing"].map(str::to_owned).to_vec(),
+            "ndarray: no device `nothing`; this computer has: cpu".to_owned(),
+        ),
+        (
+            set(&["model.n_encoder_layers=0"]),
+            "--set model.n_encoder_layers=0: must be at least 1: ".to_owned(),
+        ),
         (
             set(&["validation.beam=2000"]),
             "--set validation.beam=2000: must be at most 1000".to_owned(),

@@ -239,6 +239,38 @@ fn a_directory_is_not_written_to_a_dash() {
     }
 }
 
+/// What a file has, and what follows in it, is kept where a stream is redirected to it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stream_that_is_an_output_is_written_to() {
+    let (folder, model) = trained();
+    let document = file(folder.path(), "document.txt", "one\n");
+    let all = file(folder.path(), "all.txt", "before\n");
+    let appended = || {
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&all)
+            .expect("a file")
+    };
+    let mut translate = with_model("translate", &model);
+    translate
+        .args(["--max-length", "3", "--document"])
+        .arg(&document);
+    let translated = succeeds(&mut translate);
+    for out in [Path::new("/dev/stdout"), &all, Path::new("-")] {
+        let output = run(translate.arg("--out").arg(out).stdout(appended()));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let mut again = with_model("translate", &model);
+        again
+            .args(["--max-length", "3", "--document"])
+            .arg(&document);
+        translate = again;
+    }
+    let expected = format!("before\n{translated}{translated}{translated}");
+    assert_eq!(fs::read_to_string(&all).expect("the file"), expected);
+    assert!(!folder.path().join("-").exists());
+}
+
 /// Marks around sentences, as in files that were concatenated, are no part of them in any command.
 #[test]
 fn byte_order_marks_are_treated_alike() {

@@ -427,6 +427,30 @@ fn a_file_that_is_read_is_not_overwritten() {
     assert_eq!(fs::read_to_string(&config).expect("a file"), text);
 }
 
+/// A run replaces files of its directory. They may be the user's if no run has used it.
+#[test]
+fn files_of_the_user_are_not_overwritten() {
+    let folder = folder();
+    let out = folder.path().join("mine");
+    fs::create_dir(&out).expect("a directory");
+    for name in [
+        "run.toml",
+        "train.tsv",
+        "valid.tsv",
+        "generation_config.json",
+    ] {
+        let mine = file(&out, name, "mine");
+        let error = fails(&mut train(folder.path(), &out));
+        let expected = format!(
+            "error: {} already has {name}, which is not of a run; choose another --out",
+            out.display()
+        );
+        assert_eq!(error, expected);
+        assert_eq!(fs::read_to_string(&mine).expect("the file"), "mine");
+        fs::remove_file(mine).expect("removed");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_description_without_an_end_is_refused() {

@@ -168,6 +168,40 @@ impl Target<'_> {
         })
     }
 
+    /// The number of devices for a task on several, or the error that running the task would end with.
+    ///
+    /// # Errors
+    /// As [`run_on`].
+    pub fn count_devices(self) -> Result<usize, BackendError> {
+        Ok(match self.backend {
+            #[cfg(feature = "ndarray")]
+            BackendChoice::Ndarray => {
+                processor()?;
+                self.devices::<burn_ndarray::NdArrayDevice>(true)?.len()
+            }
+            #[cfg(feature = "flex")]
+            BackendChoice::Flex => {
+                processor()?;
+                self.devices::<burn_flex::FlexDevice>(true)?.len()
+            }
+            #[cfg(feature = "wgpu")]
+            BackendChoice::Wgpu => {
+                vulkan::start(self.device()?)?;
+                1
+            }
+            #[cfg(feature = "tch")]
+            BackendChoice::Tch => {
+                let devices = self.devices(true)?;
+                for &device in &devices {
+                    libtorch::describe(device)?;
+                }
+                devices.len()
+            }
+            #[cfg(feature = "cuda")]
+            BackendChoice::Cuda => cuda::start(self.devices(true)?)?.0.len(),
+        })
+    }
+
     /// The only device.
     fn device<D: NamedDevice + Default>(self) -> Result<D, BackendError> {
         let backend = self.backend;

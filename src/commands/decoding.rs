@@ -123,24 +123,48 @@ impl Decoding {
             ..of_model
         };
         check_pairs_of_flags(&options, self.beam.is_some())?;
-        self.check_flags_of_samples(&options.strategy)?;
+        self.check_flags_of_strategy(&options.strategy)?;
         options.validate().map_err(options_error)?;
         Ok(options)
     }
 
-    /// Refuses sampling flags unless --sample or the model's file selects sampling.
-    fn check_flags_of_samples(&self, strategy: &Strategy) -> Result<(), String> {
-        let given = [
-            ("--temperature", self.temperature.map(|t| t.to_string())),
-            ("--top-k", self.top_k.map(|k| k.to_string())),
-            ("--top-p", self.top_p.map(|p| p.to_string())),
-        ];
-        for (flag, value) in given {
-            if let (Some(value), Strategy::Beam { .. }) = (value, strategy) {
-                return Err(format!("{flag} {value}: needs sampling; add --sample"));
+    /// Refuses flags of sampling in a search, and flags of a search in sampling, which --sample or the model's file
+    /// selects.
+    fn check_flags_of_strategy(&self, strategy: &Strategy) -> Result<(), String> {
+        let given = match strategy {
+            Strategy::Beam { .. } => [
+                ("--temperature", self.temperature.map(|t| t.to_string())),
+                ("--top-k", self.top_k.map(|k| k.to_string())),
+                ("--top-p", self.top_p.map(|p| p.to_string())),
+            ],
+            Strategy::Sample(_) => [
+                (
+                    "--early-stopping",
+                    self.early_stopping.map(|stops| stops.to_string()),
+                ),
+                (
+                    "--length-penalty",
+                    self.length_penalty.as_ref().map(in_flag),
+                ),
+                (
+                    "--coverage-penalty",
+                    self.coverage_penalty.map(|b| b.to_string()),
+                ),
+            ],
+        };
+        let needed = match strategy {
+            Strategy::Beam { .. } => "needs sampling; add --sample",
+            Strategy::Sample(_) => {
+                "needs a search, but the model's file selects sampling; add --beam"
             }
+        };
+        let given = given
+            .into_iter()
+            .find_map(|(flag, value)| Some((flag, value?)));
+        match given {
+            Some((flag, value)) => Err(format!("{flag} {value}: {needed}")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn strategy(&self, of_model: &Strategy, seed: u64) -> Strategy {
@@ -200,19 +224,23 @@ pub fn options_for(
     })
 }
 
+/// A length penalty as `--length-penalty` reads it.
+fn in_flag(penalty: &LengthPenalty) -> String {
+    match *penalty {
+        LengthPenalty::None => "0".to_owned(),
+        LengthPenalty::AVERAGE => "average".to_owned(),
+        LengthPenalty::Paper(alpha) => alpha.to_string(),
+        LengthPenalty::Power(alpha) => format!("length^{alpha}"),
+    }
+}
+
 /// The flags that select these options. Flags with default values are omitted, except those of the strategy.
 pub fn flags_of(options: &DecodeOptions) -> Vec<String> {
     let mut flags = match &options.strategy {
         Strategy::Beam { size } => {
-            let length_penalty = match options.length_penalty {
-                LengthPenalty::None => "0".to_owned(),
-                LengthPenalty::AVERAGE => "average".to_owned(),
-                LengthPenalty::Paper(alpha) => alpha.to_string(),
-                LengthPenalty::Power(alpha) => format!("length^{alpha}"),
-            };
             vec![
                 format!("--beam {size}"),
-                format!("--length-penalty {length_penalty}"),
+                format!("--length-penalty {}", in_flag(&options.length_penalty)),
                 format!("--early-stopping {}", options.early_stopping),
             ]
         }
@@ -365,8 +393,17 @@ mod tests {
             over(&sampled, &["--top-k", "7"]).unwrap().strategy,
             drawn(1.0, 7)
         );
-        let options = over(&sampled, &["--beam", "3"]).unwrap();
+        let options = over(&sampled, &["--beam", "3", "--length-penalty", "1"]).unwrap();
         assert_eq!(options.strategy, Strategy::Beam { size: 3 });
+        for [flag, value] in [
+            ["--length-penalty", "average"],
+            ["--early-stopping", "false"],
+            ["--coverage-penalty", "0.2"],
+        ] {
+            let error = over(&sampled, &[flag, value]).unwrap_err();
+            let rule = "needs a search, but the model's file selects sampling; add --beam";
+            assert_eq!(error, format!("{flag} {value}: {rule}"));
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@ use transformer_core::decoding::NextToken;
 use transformer_text::{Format, Glossary, TextTranslator, language_code};
 
 use super::lines::for_output;
+use transformer_train::data::is_standard_stream;
+
 use super::{Result, check_output, model_directory, refuse_overwriting, write_file};
 use crate::process::{note, read_regular};
 
@@ -23,7 +25,7 @@ pub struct Documents {
     /// [default: what the name of the file says, else text]
     #[arg(long, value_name = "NAME", requires = "document")]
     format: Option<Format>,
-    /// File to write the translated document to [default: standard output]
+    /// File to write the translated document to; `-` is standard output [default: -]
     #[arg(long, value_name = "FILE", requires = "document")]
     out: Option<PathBuf>,
     /// File of terms and the translations to use for them in the document. Each line has a term, a tab and its
@@ -51,7 +53,7 @@ impl Documents {
                 format!("--document-lang {language}: must be a language code, such as de").into(),
             );
         }
-        if let Some(out) = &self.out {
+        if let Some(out) = self.file_to_write() {
             let mut read: Vec<PathBuf> = models
                 .iter()
                 .flat_map(|model| model_directory::files(model))
@@ -61,6 +63,12 @@ impl Documents {
             check_output(out)?;
         }
         Ok(())
+    }
+
+    /// The file to write; `None` for standard output.
+    fn file_to_write(&self) -> Option<&Path> {
+        let out = self.out.as_deref();
+        out.filter(|out| !is_standard_stream(out))
     }
 
     /// Translates the document. What deserves attention is noted on standard error.
@@ -91,7 +99,7 @@ impl Documents {
                 document.display()
             ));
         }
-        match &self.out {
+        match self.file_to_write() {
             Some(out) => {
                 let written = write_file(out, &translated.text);
                 written.map_err(|error| format!("{}: {error}", out.display()))?;

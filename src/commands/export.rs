@@ -1,8 +1,7 @@
 //! `transformer export`
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
@@ -11,7 +10,7 @@ use transformer_core::text::Tokenizer;
 use transformer_core::{DecodeOptions, LanguageModel, ModelDirectory, Tokenizers, Transformer};
 
 use super::languages::Languages;
-use super::{Common, Result, check_empty, directory_to_write, model_directory, print};
+use super::{Common, Result, check_empty, clear, directory_to_write, model_directory, print};
 use crate::backend::{BackendTask, run_on};
 
 const EXAMPLES: &str = "\
@@ -129,17 +128,6 @@ impl BackendTask for Opened {
         }
         written?;
         print(&format!("model: {}", export.out.display()))
-    }
-}
-
-/// Removes the files written into a directory that was empty or did not exist, so that the next try can use it.
-fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        fs::remove_file(entry?.path())?;
-    }
-    match is_new {
-        true => fs::remove_dir(directory),
-        false => Ok(()),
     }
 }
 

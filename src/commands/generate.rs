@@ -143,17 +143,19 @@ impl Generate {
             // A prompt that could not be read is continued as an empty one, whose texts are not written.
             let mut refused: Vec<bool> = prompts.iter().map(Option::is_none).collect();
             let prompts = prompts.into_iter().map(Option::unwrap_or_default);
-            let mut prompts: Vec<String> = prompts.collect();
+            let mut prompts: Vec<String> =
+                prompts.map(|prompt| of_line(&prompt).to_owned()).collect();
             let texts = loop {
-                match generator.generate(&prompts) {
-                    Err(TextError::Decode(DecodeError { index, problem, .. }))
-                        if !refused[index] =>
-                    {
-                        lines.report(index, &prompt_problem(&problem));
-                        prompts[index].clear();
-                        refused[index] = true;
-                    }
+                let mut next = match generator.generate(&prompts) {
+                    Err(TextError::Decode(error)) if !refused[error.index] => Some(error),
                     texts => break texts?,
+                };
+                // As in `translate`, further refused prompts are found by checking each once.
+                while let Some(DecodeError { index, problem, .. }) = next {
+                    lines.report(index, &prompt_problem(&problem));
+                    prompts[index].clear();
+                    refused[index] = true;
+                    next = next_refused(generator, &prompts, index + 1)?;
                 }
             };
             for (texts, is_refused) in texts.into_iter().zip(refused) {
@@ -170,6 +172,30 @@ impl Generate {
         })?;
         Ok(lines.finish("continued")?)
     }
+}
+
+/// The prompt of a line: white space at its ends is a part of it, but neither the end of a line nor a byte-order mark is.
+fn of_line(line: &str) -> &str {
+    line.trim_matches(['\u{feff}', '\r'])
+}
+
+/// The next prompt, starting at `first`, that the generator refuses.
+fn next_refused<M: NextToken>(
+    generator: &TextGenerator<M>,
+    prompts: &[String],
+    first: usize,
+) -> std::result::Result<Option<DecodeError>, TextError> {
+    for (index, prompt) in prompts.iter().enumerate().skip(first) {
+        match generator.check(&[prompt]) {
+            Ok(()) => {}
+            Err(TextError::Decode(mut error)) => {
+                error.index = index;
+                return Ok(Some(error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 /// A problem with a prompt, which a decoder without sources begins with.

@@ -15,7 +15,7 @@ use transformer_train::run::{KeptModel, RunRecord};
 use transformer_train::validation::AverageOutcome;
 
 use super::decoding::flags_of;
-use super::model_directory::no_model;
+use super::model_directory::{has_tokenizers, no_model};
 use super::{Result, mib, print, validation_line, validation_numbers};
 use crate::backend::BackendChoice;
 
@@ -217,7 +217,7 @@ fn tokenizer(
     directory: &Path,
     load: impl FnOnce() -> std::result::Result<Tokenizers, TextError>,
 ) -> Result {
-    if !Tokenizers::are_in(directory) {
+    if !has_tokenizers(directory) {
         return Ok(writeln!(text, "no tokenizer")?);
     }
     // An error if a file is damaged.
@@ -284,7 +284,10 @@ fn run(text: &mut String, record: &RunRecord) -> Result {
         record.updates, record.config.updates, record.seconds, record.examples
     )?;
     for checkpoint in &record.checkpoints {
-        let bytes = directory_size(checkpoint)?;
+        // A run in progress may have removed it since.
+        let Ok(bytes) = directory_size(checkpoint) else {
+            continue;
+        };
         let name = checkpoint.file_name().unwrap_or_default().display();
         writeln!(text, "  checkpoint {name}, {:.1} MiB", mib(bytes.into()))?;
     }

@@ -153,8 +153,17 @@ fn print(text: &str) -> Result {
 
 /// Reads the value of a flag: a directory to write, which standard output cannot be.
 fn directory_to_write() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| match is_standard_stream(&path) {
-        true => Err("must be a directory, not standard output; ./- is a directory named `-`"),
+    not_standard_output("must be a directory, not standard output; ./- is a directory named `-`")
+}
+
+/// Reads the value of a flag: a file to write, which standard output cannot be.
+fn file_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    not_standard_output("must be a file, not standard output; ./- is a file named `-`")
+}
+
+fn not_standard_output(rule: &'static str) -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(move |path| match is_standard_stream(&path) {
+        true => Err(rule),
         false => Ok(path),
     })
 }
@@ -193,13 +202,48 @@ fn check_empty(directory: &Path) -> std::result::Result<(), String> {
     }
 }
 
-/// Replaces a file, or the target of a link. A device or a pipe is written to directly.
+/// Removes the files written into a directory that was empty or did not exist, so that the next try can use it.
+fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        fs::remove_file(entry?.path())?;
+    }
+    match is_new {
+        true => fs::remove_dir(directory),
+        false => Ok(()),
+    }
+}
+
+/// Replaces a file, or the target of a link. A device or a pipe is written to directly, and so is the file that a
+/// standard stream is redirected to: what it already has, and what follows, is kept.
 fn write_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if is_open_as(&target, &io::stdout()) {
+        return io::stdout().write_all(content.as_ref());
+    }
+    if is_open_as(&target, &io::stderr()) {
+        return io::stderr().write_all(content.as_ref());
+    }
     match target.metadata() {
         Ok(there) if !there.is_file() && !there.is_dir() => fs::write(target, content),
         _ => replace_file_with(&target, content),
     }
+}
+
+/// Whether a standard stream writes to this file.
+#[cfg(unix)]
+fn is_open_as(file: &Path, stream: &impl std::os::fd::AsFd) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    let identity = |about: fs::Metadata| about.is_file().then(|| (about.dev(), about.ino()));
+    let stream = stream.as_fd().try_clone_to_owned();
+    let stream = stream.and_then(|stream| fs::File::from(stream).metadata());
+    let [file, stream] = [file.metadata(), stream].map(|about| about.ok().and_then(identity));
+    file.is_some() && file == stream
+}
+
+#[cfg(not(unix))]
+fn is_open_as(_: &Path, _: &impl Write) -> bool {
+    false
 }
 
 /// The corpora of the flags `--data` and `--parallel`, in this order.

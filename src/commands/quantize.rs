@@ -6,7 +6,7 @@ use clap::Args;
 use transformer_core::Tokenizers;
 use transformer_core::formats::quantize;
 
-use super::{Result, check_empty, directory_to_write, model_directory, print};
+use super::{Result, check_empty, clear, directory_to_write, model_directory, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,7 +42,13 @@ impl Quantize {
         let directory = model_directory::open(&self.model)?;
         // The tokenizers are copied unchanged. Loading checks them.
         Tokenizers::of(directory.files())?;
-        quantize(&directory, &self.out)?;
+        let is_new = !self.out.exists();
+        let written = quantize(&directory, &self.out);
+        if written.is_err() {
+            // The first error is the one to report.
+            let _ = clear(&self.out, is_new);
+        }
+        written?;
         print(&format!("model: {}", self.out.display()))
     }
 }

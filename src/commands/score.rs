@@ -108,6 +108,10 @@ impl Score {
         let mut lines = Lines::open(self.input.as_deref())?;
         lines.answer(|lines, texts, output| {
             let mut indices = Vec::new();
+            let texts: Vec<Option<&str>> = texts
+                .iter()
+                .map(|text| Some(trimmed(text.as_ref()?)))
+                .collect();
             for (index, text) in texts.iter().enumerate() {
                 let Some(text) = text else {
                     // It was reported when it was read.
@@ -118,7 +122,7 @@ impl Score {
                     Err(problem) => lines.report(index, &problem),
                 }
             }
-            let scored = indices.iter().filter_map(|&index| texts[index].as_ref());
+            let scored = indices.iter().filter_map(|&index| texts[index]);
             let found = generator.score(&scored.collect::<Vec<_>>())?;
             let mut scores = vec![None; texts.len()];
             for (index, score) in indices.into_iter().zip(found) {

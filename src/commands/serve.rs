@@ -288,6 +288,7 @@ fn codes_of(tokens: &[String]) -> Vec<String> {
 fn keys(path: &Path) -> std::result::Result<Vec<String>, String> {
     let text = text(path)?;
     let keys = text
+        .trim_start_matches('\u{feff}')
         .lines()
         .map(str::trim)
         .filter(|key| !key.is_empty() && !key.starts_with('#'));
@@ -362,10 +363,9 @@ impl BackendTask for Server {
             time: Duration::from_secs(flags.time_limit),
             ..Limits::default()
         };
-        // A character has at most four bytes, and six as an escape of JSON.
-        limits.body = limits
-            .body
-            .max(flags.char_limit.saturating_mul(6) + (1 << 16));
+        // A character has at most four bytes, and twelve as an escape of JSON or of a form.
+        let escaped = flags.char_limit.saturating_mul(12).saturating_add(1 << 16);
+        limits.body = limits.body.max(escaped);
         limits.queue.waiting_tokens = flags.queue_tokens;
         limits.queue.batches = match self.packing {
             Some(_) => rayon::current_num_threads(),
@@ -379,8 +379,14 @@ impl BackendTask for Server {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .worker_threads(2)
-            .build()?;
-        runtime.block_on(serve(Arc::new(service), flags.listen, flags.cors))
+            .build();
+        let runtime = runtime.map_err(|error| format!("the server cannot start: {error}"))?;
+        let served = runtime.block_on(serve(Arc::new(service), flags.listen, flags.cors));
+        if served.is_err() {
+            // Without waiting for translations that are being computed.
+            runtime.shutdown_background();
+        }
+        served
     }
 }
 
@@ -402,10 +408,9 @@ fn loaded<M: NextToken>(
 async fn serve(service: Arc<Service>, listen: SocketAddr, cors: bool) -> Result {
     let listener = TcpListener::bind(listen).await;
     let listener = listener.map_err(|error| format!("{listen}: {error}"))?;
-    note(format_args!(
-        "listening on http://{}",
-        listener.local_addr()?
-    ));
+    let address = listener.local_addr();
+    let address = address.map_err(|error| format!("{listen}: {error}"))?;
+    note(format_args!("listening on http://{address}"));
     let mut router = transformer_serve::router(service.clone());
     if cors {
         router = transformer_serve::with_cors(router);
@@ -419,7 +424,9 @@ async fn serve(service: Arc<Service>, listen: SocketAddr, cors: bool) -> Result 
         transformer_serve::until_signal().await;
     };
     tokio::select! {
-        served = transformer_serve::serve_router(listener, router, end) => served?,
+        served = transformer_serve::serve_router(listener, router, end) => {
+            served.map_err(|error| format!("{listen}: {error}"))?;
+        }
         () = twice => return Err("ended by a second signal; some accepted requests are not answered".into()),
     }
     service.close();

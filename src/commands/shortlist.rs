@@ -8,7 +8,7 @@ use transformer_train::ShortlistConfig;
 use transformer_train::data::{CorpusFile, CorpusFiles};
 
 use super::languages::{Languages, check_target};
-use super::{Result, check_output, model_directory, refuse_overwriting, write_file};
+use super::{Result, check_output, file_to_write, model_directory, refuse_overwriting, write_file};
 use crate::process::note;
 
 const EXAMPLES: &str = "\
@@ -38,7 +38,7 @@ pub struct Shortlist {
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
     /// File to write
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file_to_write())]
     out: PathBuf,
     /// Number of most frequent target tokens, which are candidates for every sentence
     #[arg(long, value_name = "N", default_value_t = ShortlistConfig::default().frequent)]

@@ -22,7 +22,7 @@ Examples:
 /// Writes one line per input line: its tokens, separated by spaces. They include special tokens at the beginning, such
 /// as a language token, but not the end-of-sentence token, which the model adds. The exception is models that put the
 /// source-language token after the end-of-sentence token, such as the first mBART (`mbart-large-cc25`): their sources
-/// end with both tokens. White space at the ends of a line is kept here; `translate` removes it.
+/// end with both tokens. White space at the ends of a line is removed, as `translate` does.
 ///
 /// A line that cannot be read gives an empty output line and an error message on standard error. The exit code is then
 /// 1.

@@ -206,6 +206,11 @@ impl RunFile {
             rules.require("model.preset", model.preset.is_none(), rule);
         }
         rules.require(
+            "model.n_encoder_layers",
+            model.n_encoder_layers != Some(0),
+            "must be at least 1: sentence pairs need an encoder",
+        );
+        rules.require(
             "model.positions",
             model.positions != Some(Positions::Learned { max_len: 1 }),
             "must have at least 2 positions, for a piece and the end-of-sentence token",

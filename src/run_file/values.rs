@@ -200,7 +200,7 @@ impl Values {
     /// A preset here replaces the whole model of `lower`. Otherwise the keys of a file, or of a run's `run.toml`, would
     /// override every value of the preset.
     pub fn over(self, mut lower: Self) -> Self {
-        if self.given.contains_key(PRESET) {
+        if self.is_given(PRESET) {
             lower.given.retain(|path, _| !path.starts_with("model."));
         }
         lower.given.extend(self.given);

@@ -89,6 +89,19 @@ fn each_line_is_a_prompt_and_each_text_is_a_line() {
     assert_eq!(found.next(), Some(""));
     assert_eq!(found.next(), None);
     assert_eq!(output.status.code(), Some(1));
+    // Neither a byte-order mark nor the end of a line of Windows is a part of a text.
+    for subcommand in ["generate", "score"] {
+        let found = |input: &str| {
+            let mut command = with_model(subcommand, &directory("gpt2"));
+            if subcommand == "generate" {
+                command.args(["--max-new-tokens", "2"]);
+            }
+            stdout(&run_on_input(&mut command, input.as_bytes()))
+        };
+        let plain = found("Where are you?\nTom\n");
+        assert_eq!(plain.lines().count(), 2);
+        assert_eq!(found("\u{feff}Where are you?\r\nTom\r\n"), plain);
+    }
     let mut command = with_model("generate", &directory("gpt2"));
     let error = fails(command.args(["--prompt", "Where are you?", "--max-length", "1"]));
     let ending = " tokens, more than the maximum length of 1; see --max-length";

@@ -6,8 +6,9 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use transformer_text::Format;
 use utoipa::ToSchema;
 
@@ -36,7 +37,7 @@ pub(crate) struct Answer {
 
 #[derive(Debug, Serialize, ToSchema)]
 struct Translation {
-    /// In capital letters.
+    /// In capital letters, without a script or region.
     detected_source_language: String,
     text: String,
     /// Characters of the source.
@@ -54,17 +55,20 @@ pub(crate) async fn translate(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Json<Answer>, ApiError> {
+) -> Result<Json<Answer>, DeeplError> {
     let key = headers
         .get(header::AUTHORIZATION)
         .and_then(|key| key.to_str().ok());
-    service.check_key(key.and_then(|key| key.strip_prefix("DeepL-Auth-Key ")))?;
+    let key = key.and_then(|key| key.strip_prefix("DeepL-Auth-Key "));
+    let checked = service.check_key(key);
+    // Without a key, too, DeepL's clients expect 403.
+    checked.map_err(|error| ApiError::forbidden(error.message()))?;
     let request = Request::of(query.as_deref(), &headers, &body)?;
     if request.text.is_empty() {
-        return Err(ApiError::missing("text"));
+        return Err(ApiError::missing("text").into());
     }
     if request.text.len() > service.limits.texts {
-        return Err(ApiError::invalid("Too many texts"));
+        return Err(ApiError::invalid("Too many texts").into());
     }
     let characters: usize = request.text.iter().map(|text| text.chars().count()).sum();
     check_characters(characters, &service)?;
@@ -77,7 +81,7 @@ pub(crate) async fn translate(
             None => service.source_of(text, &target).language,
         };
         translations.push(Translation {
-            detected_source_language: source.to_uppercase(),
+            detected_source_language: source.split('-').next().unwrap_or_default().to_uppercase(),
             text: text.clone(),
             billed_characters: text.chars().count(),
         });
@@ -98,6 +102,24 @@ pub(crate) async fn translate(
     let all = tokio::time::timeout(service.limits.time, all).await;
     all.map_err(|_| ApiError::timeout())??;
     Ok(Json(Answer { translations }))
+}
+
+/// An error as DeepL's clients read it: they show `message`.
+pub(crate) struct DeeplError(ApiError);
+
+impl From<ApiError> for DeeplError {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for DeeplError {
+    fn into_response(self) -> Response {
+        let body = json!({"error": self.0.message(), "message": self.0.message()});
+        let (mut parts, _) = self.0.into_response().into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH);
+        (parts, Json(body)).into_response()
+    }
 }
 
 struct Request {

@@ -48,7 +48,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, OriginalUri, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -60,8 +61,8 @@ use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
+use tokio_stream::StreamExt;
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use utoipa::OpenApi;
@@ -115,7 +116,7 @@ static METRICS: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
 /// The routes of the server.
 pub fn router(service: Arc<Service>) -> Router {
-    METRICS.get_or_init(|| PrometheusBuilder::new().install_recorder().ok());
+    METRICS.get_or_init(recorded);
     let body = service.limits.body;
     Router::new()
         .route("/translate", post(libretranslate::translate))
@@ -132,10 +133,7 @@ pub fn router(service: Arc<Service>) -> Router {
             "/spec",
             get(|| async { axum::Json(Description::openapi()) }),
         )
-        .route(
-            "/",
-            get(|| async { of_page("text/html; charset=utf-8", include_str!("page/index.html")) }),
-        )
+        .route("/", get(page))
         .route(
             "/page.css",
             get(|| async { of_page("text/css", include_str!("page/page.css")) }),
@@ -152,8 +150,37 @@ pub fn router(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
+/// Installs the recorder of the metrics, whose samples a thread sums up as long as the process lives.
+fn recorded() -> Option<PrometheusHandle> {
+    let metrics = PrometheusBuilder::new().install_recorder().ok()?;
+    let to_sum_up = metrics.clone();
+    let upkeep = std::thread::Builder::new().name("metrics".to_owned());
+    let upkeep = upkeep.spawn(move || {
+        loop {
+            std::thread::sleep(UPKEEP);
+            to_sum_up.run_upkeep();
+        }
+    });
+    // Without a thread, the samples are summed up when the metrics are read.
+    drop(upkeep);
+    Some(metrics)
+}
+
+/// The page. Its links are relative, and lead below the path where the router is mounted.
+async fn page(OriginalUri(uri): OriginalUri) -> Response {
+    let page = include_str!("page/index.html");
+    let page = match uri.path() {
+        path if path.ends_with('/') => page.to_owned(),
+        path => {
+            let path = path.replace('&', "&amp;").replace('"', "&quot;");
+            page.replacen("<head>", &format!("<head>\n<base href=\"{path}/\">"), 1)
+        }
+    };
+    of_page("text/html; charset=utf-8", page)
+}
+
 /// A file of the page, which asks nothing of any other server.
-fn of_page(kind: &'static str, content: &'static str) -> Response {
+fn of_page(kind: &'static str, content: impl IntoResponse) -> Response {
     let policy = "default-src 'self'; img-src data:; frame-ancestors 'none'";
     let headers = [
         (header::CONTENT_TYPE, kind),
@@ -201,16 +228,6 @@ pub async fn serve_router(
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let mut end = std::pin::pin!(end);
-    // It ends with this function, however that ends.
-    let mut upkeep = JoinSet::new();
-    upkeep.spawn(async {
-        loop {
-            tokio::time::sleep(UPKEEP).await;
-            if let Some(metrics) = METRICS.get().and_then(Option::as_ref) {
-                metrics.run_upkeep();
-            }
-        }
-    });
     loop {
         let (stream, permit) = tokio::select! {
             () = &mut end => break,
@@ -287,22 +304,52 @@ async fn observe(State(service): State<Arc<Service>>, request: Request, next: Ne
         None => "other".to_owned(),
     };
     gauge!("transformer_requests_in_flight").increment(1.0);
-    let _in_flight = InFlight;
+    let in_flight = InFlight;
     // The time includes the one in which the body arrives.
     let response = tokio::time::timeout(service.limits.time, next.run(request)).await;
     let response = response.unwrap_or_else(|_| ApiError::timeout().into_response());
     let status = response.status();
-    histogram!("transformer_request_seconds", "path" => path.clone()).record(start.elapsed());
     let status_text = status.as_u16().to_string();
-    counter!("transformer_requests_total", "path" => path, "status" => status_text).increment(1);
-    let is_json = response.headers().get(header::CONTENT_TYPE);
-    let is_json = is_json.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    counter!("transformer_requests_total", "path" => path.clone(), "status" => status_text)
+        .increment(1);
+    let timed = Timed {
+        path,
+        start,
+        _in_flight: in_flight,
+    };
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is = |name: &str| kind.is_some_and(|kind| kind.as_bytes().starts_with(name.as_bytes()));
+    if is("text/event-stream") {
+        // It ends with its last event.
+        return response.map(|body| {
+            let parts = body.into_data_stream();
+            Body::from_stream(parts.map(move |part| {
+                let _until_the_end = &timed;
+                part
+            }))
+        });
+    }
+    let is_json = is("application/json");
     match status {
         StatusCode::PAYLOAD_TOO_LARGE if !is_json => ApiError::too_large().into_response(),
         status if status.is_client_error() && !is_json => {
             ApiError::invalid("Invalid request").into_response()
         }
         _ => response,
+    }
+}
+
+/// A request that is being answered, and records its time at the end.
+struct Timed {
+    path: String,
+    start: Instant,
+    _in_flight: InFlight,
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        let path = std::mem::take(&mut self.path);
+        histogram!("transformer_request_seconds", "path" => path).record(self.start.elapsed());
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::multipart::MultipartError;
-use axum::extract::{Multipart, Path, RawQuery, State};
+use axum::extract::{Multipart, OriginalUri, Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::sse::{Event, Sse};
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio_stream::StreamExt;
@@ -351,7 +351,9 @@ fn stream(service: Arc<Service>, request: Translate) -> Result<Response, ApiErro
         let _ = events.send(event);
     });
     let stream = UnboundedReceiverStream::new(stream).map(Ok::<_, Infallible>);
-    Ok(Sse::new(stream).into_response())
+    Ok(Sse::new(stream)
+        .keep_alive(KeepAlive::default())
+        .into_response())
 }
 
 /// Guesses the language of a text, the most likely first.
@@ -436,6 +438,7 @@ pub(crate) async fn settings(State(service): State<Arc<Service>>) -> Json<serde_
 )]
 pub(crate) async fn translate_file(
     State(service): State<Arc<Service>>,
+    OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
     mut parts: Multipart,
 ) -> Result<Json<FileAnswer>, ApiError> {
@@ -492,7 +495,10 @@ pub(crate) async fn translate_file(
     let of = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let host = of("host").unwrap_or("localhost");
     let scheme = of("x-forwarded-proto").filter(|&scheme| scheme == "https");
-    let url = format!("{}://{host}/download_file/{kept}", scheme.unwrap_or("http"));
+    // The router may be mounted below another path.
+    let mounted = uri.path().strip_suffix("/translate_file").unwrap_or("");
+    let scheme = scheme.unwrap_or("http");
+    let url = format!("{scheme}://{host}{mounted}/download_file/{kept}");
     Ok(Json(FileAnswer {
         translated_file_url: url,
     }))
@@ -555,7 +561,8 @@ pub(crate) struct InsideBody {
     api_key: Option<String>,
 }
 
-/// The longest sentence that is looked at, in characters.
+/// The longest sentence that is looked at, in characters, and in tokens: the answer has a number for each pair of
+/// tokens, layer and head.
 const LONGEST_INSIDE: usize = 300;
 
 /// Shows the attention of every layer and head, and the beam, for one sentence. Not of LibreTranslate.
@@ -601,14 +608,24 @@ pub(crate) async fn inside(
         .clone()
         .try_acquire_owned()
         .map_err(|_| ApiError::busy())?;
+    let model = service.model(&pair).await?;
     let found = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        service.pairs.look(&pair, &sentence)
+        let prepared = model.prepare(&sentence, Format::Text);
+        let tokens = prepared.sentences().iter();
+        let tokens: usize = tokens.map(|sentence| model.tokens(sentence)).sum();
+        if tokens > LONGEST_INSIDE {
+            return Err(ApiError::invalid(format!(
+                "Invalid request: {tokens} tokens exceed the limit of {LONGEST_INSIDE}"
+            )));
+        }
+        match service.pairs.look(&pair, &sentence) {
+            Some(found) => found.map_err(ApiError::failed),
+            None => Err(ApiError::not_found("The inside of this model is not shown")),
+        }
     });
-    let found = found
-        .await
-        .map_err(|_| ApiError::failed("the model failed"))?;
-    let found =
-        found.ok_or_else(|| ApiError::not_found("The inside of this model is not shown"))?;
-    Ok(Json(found.map_err(ApiError::failed)?))
+    let found = found.await;
+    Ok(Json(
+        found.map_err(|_| ApiError::failed("the model failed"))??,
+    ))
 }

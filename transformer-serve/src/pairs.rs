@@ -1,6 +1,7 @@
 //! The language pairs of the server, and their models. A model is loaded when it is first asked for; if all together
 //! exceed the memory, the one that was not used for the longest time is dropped.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +50,8 @@ pub struct Pairs {
     memory: Option<u64>,
     /// Counts uses.
     clock: Mutex<u64>,
+    /// The model that was looked at last, by its index.
+    looked_at: Arc<Mutex<Option<(usize, Box<dyn Any + Send>)>>>,
 }
 
 struct Entry {
@@ -57,6 +60,8 @@ struct Entry {
     look: Option<Look>,
     bytes: u64,
     state: Mutex<EntryState>,
+    /// Held by the request that loads the model: others wait without a thread.
+    loading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -124,6 +129,7 @@ impl Pairs {
             bytes,
             look: None,
             state: Mutex::default(),
+            loading: Arc::default(),
         });
         for (pair, names) in pairs {
             self.pairs.entry(pair).or_insert((index, names));
@@ -131,18 +137,24 @@ impl Pairs {
     }
 
     /// Shows the inside of the model that was added last, which `load` loads in the tensors of a backend when it is
-    /// first asked for. It stays in memory beside the one that translates.
+    /// first asked for. It stays in memory, beside the models that translate, until another model is looked at.
     pub fn show_last<B: Backend>(
         &mut self,
         load: impl Fn() -> Result<Translator<Transformer<B>>, String> + Send + Sync + 'static,
     ) {
-        let loaded = Mutex::new(None);
+        let looked_at = self.looked_at.clone();
+        let own = self.models.len().wrapping_sub(1);
         let look = move |names: &Names, sentence: &str| {
-            let mut loaded = lock(&loaded);
-            let translator: &Translator<Transformer<B>> = match &mut *loaded {
-                Some(translator) => translator,
-                none => none.insert(load()?),
-            };
+            let mut looked_at = lock(&looked_at);
+            if looked_at.as_ref().is_none_or(|(index, _)| *index != own) {
+                // Its memory is freed first.
+                *looked_at = None;
+                *looked_at = Some((own, Box::new(load()?)));
+            }
+            let loaded = looked_at.as_ref().map(|(_, translator)| translator);
+            let translator: &Translator<Transformer<B>> = loaded
+                .and_then(|translator| translator.downcast_ref())
+                .expect("the translator of this model");
             let chosen = [names.source.as_deref(), names.target.as_deref()];
             let translator = translator.clone().with_languages(chosen[0], chosen[1]);
             let found = translator.and_then(|translator| inside(&translator, sentence));
@@ -191,6 +203,28 @@ impl Pairs {
         }
     }
 
+    /// The model of a pair, if it is loaded.
+    pub fn loaded(&self, pair: &Pair) -> Option<Arc<dyn Model>> {
+        let (index, _) = self.pairs.get(pair)?;
+        // Another request may be loading it.
+        let mut state = self.models[*index].state.try_lock().ok()?;
+        let model = state.pairs.get(pair)?.clone();
+        state.used = self.next_use();
+        Some(model)
+    }
+
+    /// Waits until no other request loads the model of a pair, and keeps others waiting as long as the guard exists.
+    pub async fn alone(&self, pair: &Pair) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        let (index, _) = self.pairs.get(pair)?;
+        Some(self.models[*index].loading.clone().lock_owned().await)
+    }
+
+    fn next_use(&self) -> u64 {
+        let mut clock = lock(&self.clock);
+        *clock += 1;
+        *clock
+    }
+
     /// The model of a pair, which is loaded if it is not yet. This takes as long as loading does.
     ///
     /// # Errors
@@ -199,11 +233,7 @@ impl Pairs {
         let Some((index, names)) = self.pairs.get(pair) else {
             return Err(format!("no model from {} to {}", pair.0, pair.1));
         };
-        let used = {
-            let mut clock = lock(&self.clock);
-            *clock += 1;
-            *clock
-        };
+        let used = self.next_use();
         let entry = &self.models[*index];
         let model = {
             let mut state = lock(&entry.state);

@@ -12,6 +12,7 @@ use transformer_text::{Format, SentenceTranslation, Translated};
 use crate::detect::{Detected, Detector};
 use crate::error::ApiError;
 use crate::files::Files;
+use crate::model::Model;
 use crate::pairs::{Pair, Pairs};
 use crate::queue::{Queue, QueueLimits, Refused, Request};
 
@@ -56,6 +57,8 @@ pub struct Service {
     pub(crate) files: Files,
     /// Who looks inside a model.
     pub(crate) looking: Arc<Semaphore>,
+    /// Who takes texts apart, at most one per core.
+    preparing: Arc<Semaphore>,
     keys: Option<Vec<String>>,
 }
 
@@ -77,6 +80,9 @@ impl Service {
             limits,
             files: Files::default(),
             looking: Arc::new(Semaphore::new(1)),
+            preparing: Arc::new(Semaphore::new(
+                std::thread::available_parallelism().map_or(1, usize::from),
+            )),
             keys: None,
         }
     }
@@ -206,6 +212,26 @@ impl Service {
         Err(ApiError::failed("no model"))
     }
 
+    /// The model of a pair. Of the requests that wait for a model, one loads it.
+    pub(crate) async fn model(self: &Arc<Self>, pair: &Pair) -> Result<Arc<dyn Model>, ApiError> {
+        if let Some(model) = self.pairs.loaded(pair) {
+            return Ok(model);
+        }
+        let alone = self.pairs.alone(pair).await;
+        if let Some(model) = self.pairs.loaded(pair) {
+            return Ok(model);
+        }
+        let (service, pair) = (self.clone(), pair.clone());
+        let loaded = tokio::task::spawn_blocking(move || {
+            let _alone = alone;
+            service.pairs.model(&pair)
+        });
+        let loaded = loaded
+            .await
+            .map_err(|_| ApiError::failed("the model cannot be loaded"))?;
+        loaded.map_err(ApiError::failed)
+    }
+
     async fn translate_over(
         self: &Arc<Self>,
         text: String,
@@ -214,20 +240,21 @@ impl Service {
         n_best: usize,
         sentences: Option<&UnboundedSender<(usize, SentenceTranslation)>>,
     ) -> Result<Translated, ApiError> {
-        let service = self.clone();
-        let of_pair = pair.clone();
+        let model = self.model(pair).await?;
+        // A request that its client gives up waits no longer, so that nothing is prepared for it.
+        let permit = self.preparing.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| ApiError::ending())?;
         let prepared = tokio::task::spawn_blocking(move || {
-            let model = service.pairs.model(&of_pair)?;
+            let _permit = permit;
             let prepared = model.prepare(&text, format);
             let sentences = prepared.sentences().iter();
             let sentences = sentences.map(|sentence| (model.tokens(sentence), sentence.clone()));
             let sentences = sentences.collect();
-            Ok::<_, String>((model, prepared, sentences))
+            (model, prepared, sentences)
         });
-        let prepared = prepared
+        let (model, prepared, of_request) = prepared
             .await
             .map_err(|_| ApiError::failed("the text cannot be read"))?;
-        let (model, prepared, of_request) = prepared.map_err(ApiError::failed)?;
         let count = prepared.sentences().len();
         let request = Request {
             model,

@@ -183,7 +183,9 @@ async fn deepls_requests_may_have_any_form() {
     let found = post(&british, "/v2/translate", request).await;
     assert_eq!(found, (StatusCode::OK, expected));
     let request = json!({"text": ["a"], "source_lang": "DE", "target_lang": "ZH-HANT"});
-    let error = json!({"error": "zh-Hant is not supported"});
+    // DeepL's clients show `message`.
+    let error_of = |text: &str| json!({"error": text, "message": text});
+    let error = error_of("zh-Hant is not supported");
     let found = post(&router, "/v2/translate", request).await;
     assert_eq!(found, (StatusCode::BAD_REQUEST, error));
     for (request, error) in [
@@ -200,7 +202,7 @@ async fn deepls_requests_may_have_any_form() {
             "Invalid request: request (100001) exceeds text limit (100000)",
         ),
     ] {
-        let expected = (StatusCode::BAD_REQUEST, json!({"error": error}));
+        let expected = (StatusCode::BAD_REQUEST, error_of(error));
         assert_eq!(post(&router, "/v2/translate", request).await, expected);
     }
 }
@@ -310,7 +312,10 @@ async fn errors_are_libretranslates() {
         post(&router, "/v2/translate", body).await,
         (
             StatusCode::BAD_REQUEST,
-            json!({"error": "tag_handling docx is not supported"})
+            json!({
+                "error": "tag_handling docx is not supported",
+                "message": "tag_handling docx is not supported",
+            })
         )
     );
     for body in ["{", "{\"q\": \"\u{1}", "[[[[[[["] {
@@ -378,7 +383,9 @@ async fn keys_are_required_where_there_are_some() {
             )
             .unwrap()
     };
-    assert_eq!(ask(&router, request("no")).await.0, StatusCode::FORBIDDEN);
+    for wrong in ["no", ""] {
+        assert_eq!(ask(&router, request(wrong)).await.0, StatusCode::FORBIDDEN);
+    }
     let expected = json!({"translations": [{"detected_source_language": "EN", "text": "B A", "billed_characters": 3}]});
     assert_eq!(
         ask(&router, request("one")).await,
@@ -455,6 +462,54 @@ async fn files_are_translated_and_fetched() {
     }
     let (status, _) = ask(&router, upload("a.docx")).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+/// The links of the page are relative, and so is the path of a translated file.
+#[tokio::test]
+async fn the_router_is_mounted_below_another_path() {
+    let mounted = Router::new().nest("/mt", server());
+    let (_, page) = get(&mounted, "/mt").await;
+    assert!(
+        page.as_str().unwrap().contains("<base href=\"/mt/\">"),
+        "{page}"
+    );
+    let (_, page) = get(&server(), "/").await;
+    assert!(!page.as_str().unwrap().contains("<base"), "{page}");
+    let file =
+        "--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\na b\r\n";
+    let languages = ["source", "target"].into_iter().zip(["en", "fr"]);
+    let languages = languages.map(|(name, code)| {
+        format!("--x\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{code}\r\n")
+    });
+    let body = file.to_owned() + &languages.collect::<String>() + "--x--\r\n";
+    let request = Request::post("/mt/translate_file").header("host", "localhost:1");
+    let request = request.header("content-type", "multipart/form-data; boundary=x");
+    let (_, answer) = ask(&mounted, request.body(body.into()).unwrap()).await;
+    let url = answer["translatedFileUrl"].as_str().unwrap();
+    let path = url.strip_prefix("http://localhost:1").unwrap();
+    let expected = Value::String("B A".into());
+    assert_eq!(get(&mounted, path).await, (StatusCode::OK, expected));
+}
+
+/// A request that waits for its model, which another request loads, needs no thread, and the model is loaded once.
+#[tokio::test]
+async fn one_request_loads_a_model() {
+    let loads = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = loads.clone();
+    let mut pairs = Pairs::new();
+    let pair = ("en".to_owned(), "fr".to_owned());
+    pairs.add([(pair, Names::default())], 10, move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        Ok(translator(Reverser::default()))
+    });
+    let router = router(Arc::new(Service::start(pairs, Limits::default())));
+    let texts: Vec<String> = (0..50).map(|number| format!("a b{number}")).collect();
+    let request = json!({"q": texts, "source": "en", "target": "fr"});
+    let (status, answer) = post(&router, "/translate", request).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(answer["translatedText"][49], "B49 A");
+    assert_eq!(loads.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

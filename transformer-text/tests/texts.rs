@@ -290,6 +290,27 @@ fn other_formats_keep_what_they_are_made_of() {
     }
 }
 
+/// A byte-order mark is kept, and hides nothing of the format.
+#[test]
+fn a_byte_order_mark_is_kept() {
+    for (source, format) in [
+        ("- one two\n", "text"),
+        ("# One two\n", "markdown"),
+        ("---\ntitle: one\n---\none two\n", "markdown"),
+        ("<?xml version=\"1.0\"?><p>one two</p>", "xml"),
+        ("<p>one two</p>", "html"),
+        ("one two\tb\n", "tsv"),
+        ("WEBVTT\n\n00:00:01.000 --> 00:00:02.000\none two\n", "vtt"),
+        ("1\n00:00:01,000 --> 00:00:02,000\none two\n", "srt"),
+        ("msgid \"a b\"\nmsgstr \"\"\n", "po"),
+    ] {
+        let format: Format = format.parse().unwrap();
+        let marked = translated(&format!("\u{feff}{source}"), format);
+        let expected = format!("\u{feff}{}", translated(source, format));
+        assert_eq!(marked, expected, "{source}");
+    }
+}
+
 #[test]
 fn a_tag_with_very_many_attributes_is_read() {
     let text = format!("<p {}>one two</p>", "a=\"1\" ".repeat(100_000));

@@ -117,7 +117,7 @@ impl TranslatorTask for Evaluate {
         // Before the loss, so that a sentence that cannot be translated is reported at once.
         translator.check(&sources, "").map_err(of_pair)?;
         let loss = match self.model.len() {
-            1 => loss(&translator, pairs)?,
+            1 => loss(&translator, pairs, translator.options().batch_tokens)?,
             count => ensemble_perplexity(&translator, &corpus, count, &places)?,
         };
         let translations = match models.packs() {
@@ -151,12 +151,12 @@ impl TranslatorTask for Evaluate {
 }
 
 /// The line with a model's loss on all pairs.
-fn loss<B: Backend>(translator: &PlainTranslator<B>, pairs: Vec<TokenizedPair>) -> Result<String> {
-    let TrainingConfig {
-        batch_tokens,
-        label_smoothing,
-        ..
-    } = TrainingConfig::default();
+fn loss<B: Backend>(
+    translator: &PlainTranslator<B>,
+    pairs: Vec<TokenizedPair>,
+    batch_tokens: usize,
+) -> Result<String> {
+    let label_smoothing = TrainingConfig::default().label_smoothing;
     let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
     let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
     let statistics = evaluate(

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use transformer_core::formats::GENERATION_FILE;
 use transformer_train::data::{
     Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs,
     VALIDATION_FILE,
 };
+use transformer_train::run::RunLock;
 
 use super::earlier::{Earlier, SavedPairs, SavedTraining, check_is_there};
 use super::plan::Plan;
@@ -138,17 +140,29 @@ impl Data {
     }
 }
 
-/// Checks that a new run can use `out` as its directory, and would not overwrite an input file: the files of the pairs
-/// and the file of `--config`.
+/// Checks that a new run can use `out` as its directory, and would overwrite neither an input file (the files of the
+/// pairs and the file of `--config`) nor a file of the user in a directory that no run has used.
 ///
 /// # Errors
-/// When `out` is a file, or cannot be created or written to; the first file that is both read and written.
+/// When `out` is a file, or cannot be created or written to; the first file that would be overwritten.
 pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path) -> Result {
     check_directory(out)?;
     let read = plan.run.data.paths().chain(config);
     let read: Vec<PathBuf> = read.map(Path::to_owned).collect();
     for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;
+    }
+    if RunLock::is_in(out) {
+        return Ok(());
+    }
+    for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE, GENERATION_FILE] {
+        if out.join(written).symlink_metadata().is_ok() {
+            return Err(format!(
+                "{} already has {written}, which is not of a run; choose another --out",
+                out.display()
+            )
+            .into());
+        }
     }
     Ok(())
 }

@@ -129,6 +129,7 @@ impl Train {
         plan.check_precision(common.target())?;
         let checked = ranks.check(&plan.training);
         checked.map_err(|error| train_error(error, &plan.values))?;
+        plan.check_devices(common.target().count_devices()?, ranks)?;
         let is_new = earlier.as_ref().is_none_or(|run| run.record.is_none());
         if let Some(out) = self.directory().filter(|_| is_new) {
             // In a resumed run, the file of --config may be the run's own.

@@ -5,6 +5,7 @@ use transformer_core::nn::ProductPrecision;
 use transformer_core::{ModelDirectory, Tokenizers, TransformerConfig};
 use transformer_train::TrainingConfig;
 use transformer_train::optim::frozen_names;
+use transformer_train::ranks::Ranks;
 
 use super::earlier::Earlier;
 use super::errors::{config_error, train_error};
@@ -136,6 +137,22 @@ impl Plan {
             ));
         }
         Ok(())
+    }
+
+    /// Checks that each of a process's devices has batches in an update to compute.
+    ///
+    /// # Errors
+    /// When there are too few batches.
+    pub fn check_devices(&self, devices: usize, ranks: &Ranks) -> Result {
+        let batches = self.training.batches_per_update;
+        let least = devices * ranks.size();
+        match batches < least {
+            true => Err(format!(
+                "`training.batches_per_update` is {batches}; {devices} devices need at least {least}, one batch each"
+            )
+            .into()),
+            false => Ok(()),
+        }
     }
 
     /// Sets the vocabularies of the model to those of its tokenizers. A model to start from already has them.

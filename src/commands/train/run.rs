@@ -63,7 +63,7 @@ impl BackendTask for Run {
     }
 
     fn run_on_several<B: Backend>(self, devices: Vec<B::Device>) -> Result {
-        self.check_devices(devices.len())?;
+        self.plan.check_devices(devices.len(), &self.ranks)?;
         let model = self.first_model::<B>(&devices[0])?;
         let options = self.decoding_options()?;
         if self.ranks.is_first() {
@@ -191,19 +191,6 @@ impl Run {
             length_penalty: LengthPenalty::AVERAGE,
             ..DecodeOptions::default()
         }))
-    }
-
-    /// Each device of a process computes some of its batches of an update.
-    fn check_devices(&self, devices: usize) -> Result {
-        let batches = self.plan.training.batches_per_update;
-        let least = devices * self.ranks.size();
-        match batches < least {
-            true => Err(format!(
-                "`training.batches_per_update` is {batches}; {devices} devices need at least {least}, one batch each"
-            )
-            .into()),
-            false => Ok(()),
-        }
     }
 
     fn say_what_it_is(&self) {

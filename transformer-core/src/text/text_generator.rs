@@ -135,6 +135,14 @@ impl<M: NextToken> TextGenerator<M> {
         texts.collect()
     }
 
+    /// Checks that these prompts can be continued, without continuing them.
+    ///
+    /// # Errors
+    /// The errors of [`generate`](Self::generate) that are found before anything is decoded.
+    pub fn check(&self, prompts: &[impl AsRef<str>]) -> Result<(), TextError> {
+        Ok(self.0.search()?.check(&self.requests(prompts)?)?)
+    }
+
     /// Continues a prompt, and emits each piece of the text, the prompt included, as soon as it is final: during
     /// decoding with a beam of one, otherwise at the end.
     ///

@@ -50,7 +50,10 @@ pub fn turn(x: &mut [f32], turns: &[f32]) {
 pub fn turn_heads(x: &[f32], width: usize, turned: usize, turns: &[f32], d_k: usize) -> Vec<f32> {
     check_rows(x.len(), width);
     check_rows(turns.len(), d_k);
-    let len = turns.len() / d_k.max(1);
+    if d_k == 0 {
+        return x.to_vec();
+    }
+    let len = turns.len() / d_k;
     let task_numbers = task_of_rows(width);
     by_tasks(x.len(), task_numbers, |task, output| {
         output.copy_from_slice(&x[task * task_numbers..][..output.len()]);

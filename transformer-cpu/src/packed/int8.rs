@@ -60,7 +60,7 @@ impl Int8Panels {
             group
         };
         let packed = (0..d_output.div_ceil(PANEL) * groups).into_par_iter();
-        let of_panels = scales.chunks(PANEL).enumerate().map(|(panel, scales)| {
+        let of_panels = scales.par_chunks(PANEL).enumerate().map(|(panel, scales)| {
             let weights = weights[panel * PANEL * d_input..].chunks(d_input.max(1));
             let mut outputs = Outputs {
                 scales: [0.0; PANEL],

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::builder::Builder;
-use crate::document::Document;
+use crate::document::{Document, raw};
 
 /// The format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +74,18 @@ impl Format {
         known.map_or(Self::Text, |(_, format)| *format)
     }
 
-    /// Takes a text apart. What does not have the format is kept unchanged.
+    /// Takes a text apart. What does not have the format is kept unchanged, and so is a byte-order mark.
     pub(crate) fn read(self, text: &str) -> Document {
+        const MARK: &str = "\u{feff}";
+        let Some(text) = text.strip_prefix(MARK) else {
+            return self.read_after_mark(text);
+        };
+        let mut document = self.read_after_mark(text);
+        document.skeleton.splice(0..0, raw(MARK));
+        document
+    }
+
+    fn read_after_mark(self, text: &str) -> Document {
         match self {
             Self::Text => plain::read(text),
             Self::Html => html::read(text),

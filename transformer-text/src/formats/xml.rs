@@ -14,9 +14,6 @@ use crate::writing::Writing;
 /// Reads XML, a document or a part of one. From where it is not well-formed, it is kept.
 pub(super) fn read(source: &str) -> Document {
     let mut builder = Builder::new(Writing::Xml);
-    let after_mark = source.strip_prefix('\u{feff}').unwrap_or(source);
-    builder.skeleton(&source[..source.len() - after_mark.len()]);
-    let source = after_mark;
     let tokens = tokens(source);
     let is_beside_text = beside_text(&tokens, source);
     // Whether each open element is a part of a line of text.

@@ -47,9 +47,7 @@ impl Storage {
     /// Reads and checks all bytes.
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
         self.check()?;
-        let mut bytes = vec![0; self.len];
-        self.read(0, &mut bytes)?;
-        Ok(bytes)
+        self.range(0, self.len)
     }
 
     /// The first bytes.
@@ -64,6 +62,17 @@ impl Storage {
         let mut file: &File = &self.file;
         file.seek(SeekFrom::Start(self.start + at as u64))?;
         file.read_exact(bytes)
+    }
+
+    /// Reads `len` bytes from `at`, into memory that is not zeroed first.
+    fn range(&self, at: usize, len: usize) -> io::Result<Vec<u8>> {
+        let mut file: &File = &self.file;
+        file.seek(SeekFrom::Start(self.start + at as u64))?;
+        let mut bytes = Vec::with_capacity(len);
+        match file.take(len as u64).read_to_end(&mut bytes)? {
+            found if found < len => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(bytes),
+        }
     }
 
     /// Compares the bytes with their checksum, once.
@@ -261,11 +270,7 @@ impl StoredTensor {
         self.storage.check()?;
         let len: usize = self.shape.iter().product();
         match self.is_contiguous() {
-            true => {
-                let mut bytes = vec![0; len * width];
-                self.storage.read(self.offset * width, &mut bytes)?;
-                Ok(bytes)
-            }
+            true => self.storage.range(self.offset * width, len * width),
             false => self.gathered(len, width),
         }
     }
@@ -320,8 +325,9 @@ impl StoredTensor {
     fn gathered(&self, len: usize, width: usize) -> io::Result<Vec<u8>> {
         let indices = self.shape.iter().zip(&self.strides);
         let last: usize = indices.map(|(&size, &stride)| (size - 1) * stride).sum();
-        let mut covered = vec![0; (last + 1) * width];
-        self.storage.read(self.offset * width, &mut covered)?;
+        let covered = self
+            .storage
+            .range(self.offset * width, (last + 1) * width)?;
         let mut bytes = Vec::with_capacity(len * width);
         let mut index = vec![0; self.shape.len()];
         for _ in 0..len {

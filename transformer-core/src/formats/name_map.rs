@@ -555,6 +555,8 @@ struct Builder {
     /// Widths of queries, keys and values in the layers being added.
     attention: Option<[usize; 3]>,
     groups: Vec<Group>,
+    /// The groups by the path of their first parameter.
+    by_path: HashMap<String, Vec<usize>>,
     unnamed: Vec<String>,
 }
 
@@ -634,11 +636,15 @@ impl Builder {
 
     /// Adds a group, or its names to the group of the same parameters.
     fn push(&mut self, group: Group) {
-        let is_same = |own: &&mut Group| own.ours == group.ours;
-        match self.groups.iter_mut().find(is_same) {
-            None => self.groups.push(group),
+        let of_path = self.by_path.entry(group.ours[0].0.clone()).or_default();
+        let mut of_path_too = of_path.iter().copied();
+        match of_path_too.find(|&own| self.groups[own].ours == group.ours) {
+            None => {
+                of_path.push(self.groups.len());
+                self.groups.push(group);
+            }
             Some(own) => {
-                for (own, other) in own.theirs.iter_mut().zip(group.theirs) {
+                for (own, other) in self.groups[own].theirs.iter_mut().zip(group.theirs) {
                     own.names.extend(other.names);
                 }
             }

@@ -57,9 +57,10 @@ struct Item {
     header: usize,
 }
 
-/// Whether these are the first bytes of a model.
-pub(super) fn begins(bytes: &[u8]) -> bool {
-    bytes.starts_with(archive::MAGIC) || bytes.starts_with(&VERSION.to_le_bytes())
+/// Whether these are the first bytes of a model, a file of this name. PyTorch's files are archives, too.
+pub(super) fn begins(name: &str, bytes: &[u8]) -> bool {
+    let is_archive = name.ends_with(".npz") && bytes.starts_with(archive::MAGIC);
+    is_archive || bytes.starts_with(&VERSION.to_le_bytes())
 }
 
 /// Reads a file of `size` bytes.
@@ -274,7 +275,7 @@ impl Item {
         let has_room = values
             .and_then(|values| values.checked_add(header)?.checked_add(multiplier))
             .is_some_and(|needed| needed <= storage.len());
-        let (Some(values), true) = (values, has_room) else {
+        let (Some(values), true, Some(1..)) = (values, has_room, elements) else {
             return Err(format!(
                 "`{name}`: {shape:?} of {} in {} bytes",
                 element.name(),
@@ -297,8 +298,14 @@ impl Item {
                 let mut bytes = [0; 4];
                 let read = storage.read(values, &mut bytes);
                 read.map_err(|error| format!("`{name}`: {error}"))?;
+                let multiplier = f32::from_le_bytes(bytes);
+                if !(multiplier.is_normal() && multiplier > 0.0) {
+                    return Err(format!(
+                        "`{name}`: a multiplier of {multiplier}; it must be finite and positive"
+                    ));
+                }
                 let rows = shape.first().copied().unwrap_or(1);
-                Some(vec![1.0 / f32::from_le_bytes(bytes); rows])
+                Some(vec![1.0 / multiplier; rows])
             }
             false => None,
         };

@@ -173,7 +173,7 @@ fn is_model(directory: &Path, name: &str) -> bool {
         let mut first = [0; 8];
         let mut file = files::open(&directory.join(name)).ok()?;
         file.read_exact(&mut first).ok()?;
-        Some(model_file::begins(&first))
+        Some(model_file::begins(name, &first))
     };
     is_named && !is_other && begins().unwrap_or(false)
 }

@@ -355,6 +355,8 @@ fn files_are_found_by_settings_or_because_there_are_no_others() {
         fs::write(path(name), &model).unwrap();
     }
     fs::write(path("other.bin"), b"something else").unwrap();
+    // PyTorch's files are archives.
+    fs::write(path("pytorch_model.bin"), b"PK\x03\x04 and more").unwrap();
     ModelDirectory::open(folder.path()).unwrap();
 
     fs::write(path("best.bin"), &model).unwrap();
@@ -411,11 +413,38 @@ fn files_are_found_by_settings_or_because_there_are_no_others() {
     assert!(refusal(folder.path()).contains("vocab.yml: `<unk>` is missing"));
     fs::write(path("vocab.yml"), "a: 99999999999\n").unwrap();
     assert!(refusal(folder.path()).contains("the id 99999999999"));
+    fs::write(path("vocab.yml"), "a: 5\nb: 5\n").unwrap();
+    assert!(refusal(folder.path()).contains("`a` and another token have the id 5"));
     fs::write(path("vocab.yml"), "- 1\n").unwrap();
     assert!(refusal(folder.path()).contains("vocab.yml: not a vocabulary"));
     fs::remove_file(path("vocab.yml")).unwrap();
     fs::write(path("vocab.spm"), b"\x12\x80").unwrap();
     assert!(refusal(folder.path()).contains("vocab.spm: not a SentencePiece model"));
+}
+
+#[test]
+fn tensors_have_values_and_multipliers() {
+    let settings = settings(STUDENT);
+    let (mut integers, _) = tensors(&settings, true);
+    let at = integers.iter().position(|(_, kind, ..)| *kind == 0x4101);
+    let (name, _, shape, _) = &integers[at.unwrap()];
+    let (name, values) = (name.clone(), shape.iter().product::<usize>());
+    for multiplier in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        integers[at.unwrap()].3[values..][..4].copy_from_slice(&multiplier.to_le_bytes());
+        let folder = directory("model.bin", &binary(&settings, &integers));
+        let expected =
+            format!("`{name}`: a multiplier of {multiplier}; it must be finite and positive");
+        let error = refusal(folder.path());
+        assert!(error.contains(&expected), "{error}");
+    }
+    // Without values, its other size would be a number of scales.
+    integers[at.unwrap()].2 = vec![2_147_483_647, 0];
+    let folder = directory("model.bin", &binary(&settings, &integers));
+    let error = refusal(folder.path());
+    assert!(
+        error.contains(&format!("`{name}`: [2147483647, 0] of ")),
+        "{error}"
+    );
 }
 
 #[test]

@@ -128,11 +128,15 @@ fn ids(bytes: &[u8], size: usize) -> Result<Vec<String>, String> {
             "with the id {id}, {most} tokens for a model of {size}"
         ));
     }
-    let mut tokens: Vec<String> = (0..most).map(|id| format!("<unused_{id}>")).collect();
+    let mut tokens: Vec<Option<String>> = vec![None; most];
     for (token, id) in ids {
-        tokens[id] = token;
+        if let Some(other) = tokens[id].replace(token) {
+            return Err(format!("`{other}` and another token have the id {id}"));
+        }
     }
-    Ok(tokens)
+    let tokens = tokens.into_iter().enumerate();
+    let tokens = tokens.map(|(id, token)| token.unwrap_or_else(|| format!("<unused_{id}>")));
+    Ok(tokens.collect())
 }
 
 /// The tokens of a list, one per line.

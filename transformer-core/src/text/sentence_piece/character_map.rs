@@ -97,9 +97,12 @@ impl CharacterMap {
     }
 
     /// The rules that match at the beginning of `text`, shortest first: lengths and replacements.
+    ///
+    /// The units of a hostile map may form a cycle, so that a rule would never end.
     fn prefixes(&self, text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+        const MOST: usize = 1000;
         let mut node = self.units[0].offset();
-        let ends = text.iter().map_while(move |&byte| {
+        let ends = text.iter().take(MOST).map_while(move |&byte| {
             node ^= usize::from(byte);
             let unit = self.units[node];
             if unit.label() != u32::from(byte) {

@@ -40,6 +40,7 @@ struct Model {
     #[serde(default)]
     merges: Value,
     continuing_subword_prefix: Option<String>,
+    max_input_chars_per_word: Option<u64>,
 }
 
 impl TokenizerFile {
@@ -54,6 +55,7 @@ impl TokenizerFile {
         added_tokens::check_lengths(added.map(|token| token.content.as_str()))?;
         file.model.check_merges()?;
         file.model.check_lengths()?;
+        file.model.check_words()?;
         let normalizers = NORMALIZER.parts(&file.normalizer.0)?;
         let pre_tokenizers = PRE_TOKENIZER.parts(&file.pre_tokenizer.0)?;
         let decoders = DECODER.parts(&file.decoder.0)?;
@@ -94,6 +96,9 @@ impl TokenizerFile {
 /// Maximum bytes of a token in a unigram model.
 const MOST_TOKEN_BYTES: usize = 4096;
 
+/// Maximum characters of a word in a WordPiece model. BERT's models have 100.
+const MOST_CHARACTERS_OF_WORD: u64 = 1000;
+
 impl Model {
     /// The crate keeps a unigram model's tokens in a trie with a node per byte, and copies and drops it recursively.
     fn check_lengths(&self) -> Result<(), String> {
@@ -104,6 +109,16 @@ impl Model {
                 "its longest token has {longest} bytes; a unigram model may have at most {MOST_TOKEN_BYTES}"
             )),
             false => Ok(()),
+        }
+    }
+
+    /// The crate takes cubic time in the length of a word.
+    fn check_words(&self) -> Result<(), String> {
+        match self.max_input_chars_per_word {
+            Some(most) if most > MOST_CHARACTERS_OF_WORD => Err(format!(
+                "its `max_input_chars_per_word` is {most}; at most {MOST_CHARACTERS_OF_WORD} are supported"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -196,11 +211,53 @@ fn check_patterns(parts: Vec<&Value>) -> Result<(), String> {
     }
 }
 
-/// Whether a regular expression has an empty match at the beginning of some text of one ASCII character.
+/// Whether a regular expression, without its conditions on the text around a match, has an empty match at the beginning
+/// of some text of at most one ASCII character.
 fn matches_nothing(pattern: &str) -> Result<bool, String> {
-    let regex = SysRegex::new(pattern).map_err(|error| format!("its normalizer: {error}"))?;
+    let pattern = without_lookaround(pattern);
+    if LOOKAROUND.iter().any(|group| pattern.contains(group)) {
+        return Ok(true);
+    }
+    let regex = SysRegex::new(&pattern).map_err(|error| format!("its normalizer: {error}"))?;
+    if regex.find_iter("").next().is_some() {
+        return Ok(true);
+    }
     let mut texts = (0_u8..128).map(|byte| char::from(byte).to_string());
     Ok(texts.any(|text| regex.find_iter(&text).next() == Some((0, 0))))
+}
+
+/// The groups of a regular expression that match no characters.
+const LOOKAROUND: [&str; 4] = ["(?=", "(?!", "(?<=", "(?<!"];
+
+/// A regular expression without these groups.
+fn without_lookaround(pattern: &str) -> String {
+    let mut kept = String::new();
+    // Open groups since one of them, itself included, and open classes of characters.
+    let (mut groups, mut classes) = (0_usize, 0_usize);
+    let mut rest = pattern;
+    while let Some(first) = rest.chars().next() {
+        let begins = LOOKAROUND.iter().any(|group| rest.starts_with(group));
+        let is_kept = groups == 0 && (classes > 0 || !begins);
+        let mut len = first.len_utf8();
+        match first {
+            '\\' => len += rest[1..].chars().next().map_or(0, char::len_utf8),
+            '[' => {
+                classes += 1;
+                // A bracket that comes first does not close the class.
+                let after = rest[1..].strip_prefix('^').unwrap_or(&rest[1..]);
+                len = rest.len() - after.strip_prefix(']').unwrap_or(after).len();
+            }
+            ']' => classes = classes.saturating_sub(1),
+            '(' if classes == 0 && (groups > 0 || begins) => groups += 1,
+            ')' if classes == 0 => groups = groups.saturating_sub(1),
+            _ => {}
+        }
+        if is_kept {
+            kept += &rest[..len];
+        }
+        rest = &rest[len..];
+    }
+    kept
 }
 
 fn check_pre_tokenizer(part: &Value) -> Result<(), String> {
@@ -370,6 +427,15 @@ mod tests {
                 replace(json!({"Regex": "(?=W)"})),
                 r#"its normalizer replaces {"Regex":"(?=W)"}, which matches an empty text"#,
             ),
+            // Not at the beginning of a text of one ASCII character.
+            (
+                replace(json!({"Regex": "(?=ab[(]c)"})),
+                r#"its normalizer replaces {"Regex":"(?=ab[(]c)"}, which matches an empty text"#,
+            ),
+            (
+                replace(json!({"Regex": "(?=é)x*(?<!(a|\\)))"})),
+                r#"its normalizer replaces {"Regex":"(?=é)x*(?<!(a|\\)))"}, which matches an empty text"#,
+            ),
         ] {
             let sequence = json!({"type": "Sequence", "normalizers": [normalizer]});
             let found = problem(|file| file["normalizer"] = sequence);
@@ -379,11 +445,19 @@ mod tests {
             json!({"type": "Prepend", "prepend": "▁"}),
             replace(json!({"String": " "})),
             replace(json!({"Regex": " {2,}"})),
+            replace(json!({"Regex": "(?<=[])a])x+(?!(y|[^]z]))"})),
         ] {
             assert_eq!(problem(|file| file["normalizer"] = normalizer), None);
         }
         let found = problem(|file| file["normalizer"] = replace(json!({"Regex": "("})));
         assert!(found.unwrap().starts_with("its normalizer: "));
+    }
+
+    #[test]
+    fn a_word_of_word_piece_has_a_limit() {
+        let found = problem(|file| file["model"]["max_input_chars_per_word"] = json!(1001));
+        let expected = "its `max_input_chars_per_word` is 1001; at most 1000 are supported";
+        assert_eq!(found.unwrap(), expected);
     }
 
     /// The crate would panic when it decodes.

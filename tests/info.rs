@@ -45,9 +45,12 @@ fn a_model_its_files_and_its_run_are_described() {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
 
-    // A checkpoint is a model directory, too.
+    // A checkpoint is a model directory, too, with the tokenizer of its run.
     let out = succeeds(program("info").arg(model.join("checkpoints/update-00000002")));
-    assert!(out.contains("no tokenizer"), "{out}");
+    assert!(
+        out.contains(" 300 pieces, for source and target\n"),
+        "{out}"
+    );
     assert!(out.contains("  2 updates of 4, "), "{out}");
 }
 

@@ -442,7 +442,7 @@ fn files_of_the_user_are_not_overwritten() {
         let mine = file(&out, name, "mine");
         let error = fails(&mut train(folder.path(), &out));
         let expected = format!(
-            "error: {} already has {name}, which is not of a run; choose another --out",
+            "error: {} already has {name}, which no run has written; choose another --out",
             out.display()
         );
         assert_eq!(error, expected);

@@ -218,7 +218,9 @@ fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
 fn write_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if is_open_as(&target, &io::stdout()) {
-        return io::stdout().write_all(content.as_ref());
+        let mut stdout = io::stdout();
+        stdout.write_all(content.as_ref())?;
+        return stdout.flush();
     }
     if is_open_as(&target, &io::stderr()) {
         return io::stderr().write_all(content.as_ref());

@@ -1,10 +1,11 @@
 //! `transformer quantize`
 
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 use transformer_core::Tokenizers;
-use transformer_core::formats::quantize;
+use transformer_core::formats::{ModelError, quantize};
 
 use super::{Result, check_empty, clear, directory_to_write, model_directory, print};
 
@@ -44,7 +45,12 @@ impl Quantize {
         Tokenizers::of(directory.files())?;
         let is_new = !self.out.exists();
         let written = quantize(&directory, &self.out);
-        if written.is_err() {
+        // Another command may have written its model there since.
+        let is_taken = matches!(
+            &written,
+            Err(ModelError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists
+        );
+        if written.is_err() && !is_taken {
             // The first error is the one to report.
             let _ = clear(&self.out, is_new);
         }

@@ -73,6 +73,7 @@ pub use pairs::{Names, Pair, Pairs};
 pub use queue::QueueLimits;
 pub use service::{Limits, Service};
 
+use deepl::DeeplError;
 use error::ApiError;
 
 /// The description of the interface.
@@ -307,7 +308,10 @@ async fn observe(State(service): State<Arc<Service>>, request: Request, next: Ne
     let in_flight = InFlight;
     // The time includes the one in which the body arrives.
     let response = tokio::time::timeout(service.limits.time, next.run(request)).await;
-    let response = response.unwrap_or_else(|_| ApiError::timeout().into_response());
+    let response = response.unwrap_or_else(|_| match &path[..] {
+        "/v2/translate" => DeeplError::from(ApiError::timeout()).into_response(),
+        _ => ApiError::timeout().into_response(),
+    });
     let status = response.status();
     let status_text = status.as_u16().to_string();
     counter!("transformer_requests_total", "path" => path.clone(), "status" => status_text)

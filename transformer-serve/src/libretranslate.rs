@@ -561,8 +561,7 @@ pub(crate) struct InsideBody {
     api_key: Option<String>,
 }
 
-/// The longest sentence that is looked at, in characters, and in tokens: the answer has a number for each pair of
-/// tokens, layer and head.
+/// The longest sentence that is looked at, in characters.
 const LONGEST_INSIDE: usize = 300;
 
 /// Shows the attention of every layer and head, and the beam, for one sentence. Not of LibreTranslate.
@@ -608,19 +607,10 @@ pub(crate) async fn inside(
         .clone()
         .try_acquire_owned()
         .map_err(|_| ApiError::busy())?;
-    let model = service.model(&pair).await?;
     let found = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        let prepared = model.prepare(&sentence, Format::Text);
-        let tokens = prepared.sentences().iter();
-        let tokens: usize = tokens.map(|sentence| model.tokens(sentence)).sum();
-        if tokens > LONGEST_INSIDE {
-            return Err(ApiError::invalid(format!(
-                "Invalid request: {tokens} tokens exceed the limit of {LONGEST_INSIDE}"
-            )));
-        }
         match service.pairs.look(&pair, &sentence) {
-            Some(found) => found.map_err(ApiError::failed),
+            Some(found) => found,
             None => Err(ApiError::not_found("The inside of this model is not shown")),
         }
     });

@@ -10,6 +10,7 @@ use transformer_core::decoding::NextToken;
 use transformer_core::{Transformer, Translator};
 use transformer_text::{Glossary, TextTranslator};
 
+use crate::error::ApiError;
 use crate::inside::{Inside, inside};
 use crate::model::Model;
 
@@ -19,8 +20,14 @@ pub type Pair = (String, String);
 /// Loads a model for its pairs.
 type Load = Box<dyn Fn() -> Result<Box<dyn Loaded>, String> + Send + Sync>;
 
+/// Tokens of the longest sentence that is looked at: the answer has a number per pair of tokens, layer and head.
+const LONGEST: usize = 300;
+
 /// Looks at a model between two languages, with a sentence.
-type Look = Box<dyn Fn(&Names, &str) -> Result<Inside, String> + Send + Sync>;
+type Look = Box<dyn Fn(&Names, &str) -> Result<Inside, ApiError> + Send + Sync>;
+
+/// The model that was looked at last: its index, and its translator on some backend.
+type LookedAt = (usize, Box<dyn Any + Send>);
 
 /// A loaded model.
 trait Loaded: Send {
@@ -50,8 +57,7 @@ pub struct Pairs {
     memory: Option<u64>,
     /// Counts uses.
     clock: Mutex<u64>,
-    /// The model that was looked at last, by its index.
-    looked_at: Arc<Mutex<Option<(usize, Box<dyn Any + Send>)>>>,
+    looked_at: Arc<Mutex<Option<LookedAt>>>,
 }
 
 struct Entry {
@@ -149,7 +155,7 @@ impl Pairs {
             if looked_at.as_ref().is_none_or(|(index, _)| *index != own) {
                 // Its memory is freed first.
                 *looked_at = None;
-                *looked_at = Some((own, Box::new(load()?)));
+                *looked_at = Some((own, Box::new(load().map_err(ApiError::failed)?)));
             }
             let loaded = looked_at.as_ref().map(|(_, translator)| translator);
             let translator: &Translator<Transformer<B>> = loaded
@@ -157,8 +163,15 @@ impl Pairs {
                 .expect("the translator of this model");
             let chosen = [names.source.as_deref(), names.target.as_deref()];
             let translator = translator.clone().with_languages(chosen[0], chosen[1]);
-            let found = translator.and_then(|translator| inside(&translator, sentence));
-            found.map_err(|error| error.to_string())
+            let translator = translator.map_err(ApiError::failed)?;
+            let tokens = translator.tokenizers().encode_source(sentence);
+            let tokens = tokens.map_err(ApiError::failed)?.len();
+            if tokens > LONGEST {
+                return Err(ApiError::invalid(format!(
+                    "Invalid request: {tokens} tokens exceed the limit of {LONGEST}"
+                )));
+            }
+            inside(&translator, sentence).map_err(ApiError::failed)
         };
         if let Some(last) = self.models.last_mut() {
             last.look = Some(Box::new(look));
@@ -166,7 +179,7 @@ impl Pairs {
     }
 
     /// Looks at the model of a pair while it translates a sentence; `None` if it is not shown.
-    pub(crate) fn look(&self, pair: &Pair, sentence: &str) -> Option<Result<Inside, String>> {
+    pub(crate) fn look(&self, pair: &Pair, sentence: &str) -> Option<Result<Inside, ApiError>> {
         let (index, names) = self.pairs.get(pair)?;
         let look = self.models[*index].look.as_ref()?;
         Some(look(names, sentence))

@@ -140,25 +140,26 @@ impl Data {
     }
 }
 
-/// Checks that a new run can use `out` as its directory, and would overwrite neither an input file (the files of the
-/// pairs and the file of `--config`) nor a file of the user in a directory that no run has used.
+/// Checks that a run without a checkpoint can use `out` as its directory, and would overwrite neither an input file (the
+/// files of the pairs and the file of `--config`) nor, if it is new, a file of its names in a directory that no run has
+/// used.
 ///
 /// # Errors
 /// When `out` is a file, or cannot be created or written to; the first file that would be overwritten.
-pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path) -> Result {
+pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path, is_new: bool) -> Result {
     check_directory(out)?;
     let read = plan.run.data.paths().chain(config);
     let read: Vec<PathBuf> = read.map(Path::to_owned).collect();
     for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;
     }
-    if RunLock::is_in(out) {
+    if !is_new || RunLock::is_in(out) {
         return Ok(());
     }
     for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE, GENERATION_FILE] {
         if out.join(written).symlink_metadata().is_ok() {
             return Err(format!(
-                "{} already has {written}, which is not of a run; choose another --out",
+                "{} already has {written}, which no run has written; choose another --out",
                 out.display()
             )
             .into());

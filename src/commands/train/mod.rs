@@ -134,7 +134,7 @@ impl Train {
         if let Some(out) = self.directory().filter(|_| is_new) {
             // In a resumed run, the file of --config may be the run's own.
             let config = self.config.as_deref().filter(|_| earlier.is_none());
-            check_files(&plan, config, out)?;
+            check_files(&plan, config, out, earlier.is_none())?;
         }
         let (data, tokenizers) = read(&mut plan, earlier.as_ref())?;
         let Some(out) = self.directory() else {

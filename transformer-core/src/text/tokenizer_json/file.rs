@@ -211,33 +211,38 @@ fn check_patterns(parts: Vec<&Value>) -> Result<(), String> {
     }
 }
 
-/// Whether a regular expression, without its conditions on the text around a match, has an empty match at the beginning
-/// of some text of at most one ASCII character.
+/// Whether a regular expression, without its conditions on what follows, has an empty match at the beginning of some
+/// text of one ASCII character. In patterns with white space and comments, the conditions are not looked for: they are
+/// taken for such patterns.
 fn matches_nothing(pattern: &str) -> Result<bool, String> {
-    let pattern = without_lookaround(pattern);
-    if LOOKAROUND.iter().any(|group| pattern.contains(group)) {
+    let is_flag = |c: &char| c.is_ascii_alphabetic() || *c == '-';
+    let mut groups = pattern.match_indices("(?");
+    if groups.any(|(at, _)| {
+        pattern[at + 2..]
+            .chars()
+            .take_while(is_flag)
+            .any(|c| c == 'x')
+    }) {
         return Ok(true);
     }
+    let pattern = without_lookahead(pattern);
     let regex = SysRegex::new(&pattern).map_err(|error| format!("its normalizer: {error}"))?;
-    if regex.find_iter("").next().is_some() {
-        return Ok(true);
-    }
     let mut texts = (0_u8..128).map(|byte| char::from(byte).to_string());
     Ok(texts.any(|text| regex.find_iter(&text).next() == Some((0, 0))))
 }
 
-/// The groups of a regular expression that match no characters.
-const LOOKAROUND: [&str; 4] = ["(?=", "(?!", "(?<=", "(?<!"];
-
-/// A regular expression without these groups.
-fn without_lookaround(pattern: &str) -> String {
+/// A regular expression with empty groups in place of the conditions on what follows, `(?=…)` and `(?!…)`.
+fn without_lookahead(pattern: &str) -> String {
     let mut kept = String::new();
     // Open groups since one of them, itself included, and open classes of characters.
     let (mut groups, mut classes) = (0_usize, 0_usize);
     let mut rest = pattern;
     while let Some(first) = rest.chars().next() {
-        let begins = LOOKAROUND.iter().any(|group| rest.starts_with(group));
+        let begins = rest.starts_with("(?=") || rest.starts_with("(?!");
         let is_kept = groups == 0 && (classes > 0 || !begins);
+        if groups == 0 && classes == 0 && begins {
+            kept += "(?:)";
+        }
         let mut len = first.len_utf8();
         match first {
             '\\' => len += rest[1..].chars().next().map_or(0, char::len_utf8),
@@ -433,8 +438,12 @@ mod tests {
                 r#"its normalizer replaces {"Regex":"(?=ab[(]c)"}, which matches an empty text"#,
             ),
             (
-                replace(json!({"Regex": "(?=é)x*(?<!(a|\\)))"})),
-                r#"its normalizer replaces {"Regex":"(?=é)x*(?<!(a|\\)))"}, which matches an empty text"#,
+                replace(json!({"Regex": "(?=é)x*(?!(a|[)]))"})),
+                r#"its normalizer replaces {"Regex":"(?=é)x*(?!(a|[)]))"}, which matches an empty text"#,
+            ),
+            (
+                replace(json!({"Regex": "(?ix) # [\n(?=ab)"})),
+                r#"its normalizer replaces {"Regex":"(?ix) # [\n(?=ab)"}, which matches an empty text"#,
             ),
         ] {
             let sequence = json!({"type": "Sequence", "normalizers": [normalizer]});
@@ -446,6 +455,9 @@ mod tests {
             replace(json!({"String": " "})),
             replace(json!({"Regex": " {2,}"})),
             replace(json!({"Regex": "(?<=[])a])x+(?!(y|[^]z]))"})),
+            replace(json!({"Regex": "[.,(?!)]"})),
+            replace(json!({"Regex": r"(?<=\d)(?=\D)"})),
+            replace(json!({"Regex": r"\s*$"})),
         ] {
             assert_eq!(problem(|file| file["normalizer"] = normalizer), None);
         }

@@ -7,10 +7,9 @@ use clap::Args;
 use transformer_core::Translator;
 use transformer_core::decoding::NextToken;
 use transformer_text::{Format, Glossary, TextTranslator, language_code};
-
-use super::lines::for_output;
 use transformer_train::data::is_standard_stream;
 
+use super::lines::for_output;
 use super::{Result, check_output, model_directory, refuse_overwriting, write_file};
 use crate::process::{note, read_regular};
 

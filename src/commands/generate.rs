@@ -13,7 +13,7 @@ use transformer_core::{DecodeOptions, ModelDirectory, TextGenerator};
 use super::decoding::Decoding;
 use super::inference::{Inference, Models, TranslatorTask};
 use super::lines::{Lines, for_output};
-use super::{Common, Result, request_problem};
+use super::{Common, Result, next_refused, request_problem};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -155,7 +155,7 @@ impl Generate {
                     lines.report(index, &prompt_problem(&problem));
                     prompts[index].clear();
                     refused[index] = true;
-                    next = next_refused(generator, &prompts, index + 1)?;
+                    next = next_refused(&prompts, index + 1, |prompt| generator.check(&[prompt]))?;
                 }
             };
             for (texts, is_refused) in texts.into_iter().zip(refused) {
@@ -177,25 +177,6 @@ impl Generate {
 /// The prompt of a line: white space at its ends is a part of it, but neither the end of a line nor a byte-order mark is.
 fn of_line(line: &str) -> &str {
     line.trim_matches(['\u{feff}', '\r'])
-}
-
-/// The next prompt, starting at `first`, that the generator refuses.
-fn next_refused<M: NextToken>(
-    generator: &TextGenerator<M>,
-    prompts: &[String],
-    first: usize,
-) -> std::result::Result<Option<DecodeError>, TextError> {
-    for (index, prompt) in prompts.iter().enumerate().skip(first) {
-        match generator.check(&[prompt]) {
-            Ok(()) => {}
-            Err(TextError::Decode(mut error)) => {
-                error.index = index;
-                return Ok(Some(error));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
 }
 
 /// A problem with a prompt, which a decoder without sources begins with.

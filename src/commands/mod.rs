@@ -27,8 +27,9 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use transformer_core::decoding::{DecodeOptionsError, RequestProblem};
+use transformer_core::decoding::{DecodeError, DecodeOptionsError, RequestProblem};
 use transformer_core::formats::replace_file_with;
+use transformer_core::text::TextError;
 use transformer_train::data::{CorpusFile, is_standard_stream};
 use transformer_train::progress::printable;
 use transformer_train::validation::Validation;
@@ -108,6 +109,25 @@ fn request_problem(source: &str, problem: &RequestProblem) -> String {
         _ => "",
     };
     format!("{source} {problem}{flags}")
+}
+
+/// The next text, starting at `first`, that `check` refuses.
+fn next_refused(
+    texts: &[String],
+    first: usize,
+    check: impl Fn(&String) -> std::result::Result<(), TextError>,
+) -> std::result::Result<Option<DecodeError>, TextError> {
+    for (index, text) in texts.iter().enumerate().skip(first) {
+        match check(text) {
+            Ok(()) => {}
+            Err(TextError::Decode(mut error)) => {
+                error.index = index;
+                return Ok(Some(error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 /// A count with its noun, such as `1 pair` and `2 pairs`.

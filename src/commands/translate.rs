@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::decoding::{DecodeError, NextToken, Strategy};
+use transformer_core::decoding::{NextToken, Strategy};
 use transformer_core::text::{TextError, Translation};
 use transformer_core::{DecodeOptions, Translator};
 use transformer_train::data::trimmed;
@@ -17,7 +17,7 @@ use super::documents::Documents;
 use super::inference::{Inference, Models, TranslatorTask};
 use super::languages::UnknownLanguages;
 use super::lines::{Lines, for_output};
-use super::{Common, Result, request_problem};
+use super::{Common, Result, next_refused, request_problem};
 use crate::process::note;
 
 const EXAMPLES: &str = "\
@@ -150,32 +150,13 @@ impl Translate {
                 let problem = request_problem("the sentence", &refused.problem);
                 lines.report(index, &problem);
                 sentences[index].clear();
-                match self.next_refused(translator, sentences, index + 1)? {
+                let check = |sentence: &String| translator.check(&[sentence], &self.prefix);
+                match next_refused(sentences, index + 1, check)? {
                     Some(next) => refused = next,
                     None => break,
                 }
             }
         }
-    }
-
-    /// The next sentence, starting at `first`, that the translator refuses.
-    fn next_refused<M: NextToken>(
-        &self,
-        translator: &Translator<M>,
-        sentences: &[String],
-        first: usize,
-    ) -> std::result::Result<Option<DecodeError>, TextError> {
-        for (index, sentence) in sentences.iter().enumerate().skip(first) {
-            match translator.check(&[sentence], &self.prefix) {
-                Ok(()) => {}
-                Err(TextError::Decode(mut error)) => {
-                    error.index = index;
-                    return Ok(Some(error));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
     }
 
     /// Writes the translations of a line in tab-separated fields.

@@ -918,6 +918,27 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
         command.arg("--out").arg(&out);
         command
     };
+    let mut dry_run = program("train");
+    dry_run.args(["--dry-run", "--set", "init.freeze=[\"encoder.*\"]", "--set"]);
+    dry_run.arg(format!("init.model={}", model.display()));
+    let report = succeeds(dry_run.arg("--data").arg(corpus(folder.path())));
+    let count = |end: &str| -> u64 {
+        let line = report.lines().find(|line| line.ends_with(end));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.map_or(0, |number| number.parse().expect("a number"))
+    };
+    let (parameters, frozen) = (count(" parameters"), count(" of them frozen"));
+    assert!(frozen > 0 && frozen < parameters / 2, "{report}");
+    // What is frozen has weights, but no gradients and no moments.
+    let parts = [
+        ("weights", 4 * parameters),
+        ("gradients", 4 * (parameters - frozen)),
+        ("Adam's moments", 8 * (parameters - frozen)),
+    ];
+    for (name, bytes) in parts {
+        let line = format!("{:.1} MiB of {name}", bytes as f64 / f64::from(1 << 20));
+        assert!(report.contains(&line), "{line}: {report}");
+    }
     let error = fails(start().args(["--preset", "small"]));
     assert!(
         error.contains("has no effect: the model is read from"),

@@ -160,14 +160,17 @@ fn train_names_several_devices() {
         let mut command = train(folder.path(), &model);
         command.args(["--backend", "ndarray", "--device", devices]);
         command.args(["--batches-per-update", "2"]);
+        // Each device draws its own.
+        for dropout in ["dropout", "attention_dropout", "activation_dropout"] {
+            command.args(["--set", &format!("model.{dropout}=0")]);
+        }
         succeeds(&mut command);
         fs::read(model.join("model.safetensors")).expect("weights")
     };
     assert!(weights("cpu") == weights("cpu,cpu"));
     let mut command = train(folder.path(), &folder.path().join("model"));
     let error = fails(command.args(["--backend", "ndarray", "--device", "cpu,cpu"]));
-    let expected =
-        "error: `training.batches_per_update` is 1; 2 devices need at least 2, one batch each";
+    let expected = "error: `training.batches_per_update` = 1: must be at least 2, one batch for each of 2 devices";
     assert_eq!(error, expected);
     if cfg!(feature = "wgpu") {
         let mut command = train(folder.path(), &folder.path().join("model"));
@@ -296,6 +299,7 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
     command.args(["--preset", "tiny", "--vocab-size", "300", "--dry-run"]);
     command.args(["--batch-tokens", "200", "--updates", "10", "--seed", "1"]);
     command.args(["--hold-out", "10", "--max-pieces", "100"]);
+    command.args(["--set", "training.ema_decay=0.9"]);
     let out = succeeds(command.arg("--parallel").arg(source).arg(target));
     // The number in the line that ends so; 0 without one.
     let count = |end: &str| -> u64 {
@@ -318,8 +322,13 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
     let pieces = count(" pieces shared by source and target");
     let parameters = count(" parameters");
     assert_eq!(parameters, 926_208 + 128 * pieces, "{out}");
-    // A number of 32 bits for each parameter, its gradient, and its two moments.
-    for (name, copies) in [("weights", 1), ("gradients", 1), ("Adam's moments", 2)] {
+    // A number of 32 bits for each parameter, its gradient, its two moments, and its average.
+    for (name, copies) in [
+        ("weights", 1),
+        ("gradients", 1),
+        ("Adam's moments", 2),
+        ("averaged weights", 1),
+    ] {
         let mib = (4 * copies * parameters) as f64 / f64::from(1 << 20);
         let line = format!("{mib:.1} MiB of {name}");
         assert!(out.contains(&line), "{line}: {out}");
@@ -438,6 +447,8 @@ fn files_of_the_user_are_not_overwritten() {
         "train.tsv",
         "valid.tsv",
         "generation_config.json",
+        "tokenizer.json",
+        "source.spm",
     ] {
         let mine = file(&out, name, "mine");
         let error = fails(&mut train(folder.path(), &out));

@@ -27,7 +27,7 @@ mod types;
 mod unknown;
 mod values;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Table;
 
@@ -91,5 +91,13 @@ impl DataKeys {
         let corpora = [Some(&self.train), self.valid.as_ref()];
         let corpora = corpora.into_iter().flatten();
         corpora.flat_map(|corpora| corpora.paths())
+    }
+}
+
+impl TokenizerKeys {
+    /// The files of tokenizers that a run names.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let files = [&self.file, &self.source_file, &self.target_file];
+        files.into_iter().flatten().map(PathBuf::as_path)
     }
 }

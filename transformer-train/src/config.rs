@@ -40,10 +40,10 @@ pub struct TrainingConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     /// Precision of the matrix multiplications in the forward and backward passes. Default: f32. With
-    /// [`Bf16`](ProductPrecision::Bf16), both operands are rounded in linear layers and, on libtorch, in attention
-    /// over short sequences. Weights, gradients, moments, the residual stream, norms, softmax and loss stay in
-    /// f32, as do validation and all files. flex, ndarray and libtorch support bf16
-    /// ([`ops::multiplies_in`](transformer_core::ops::multiplies_in)); it is faster only on processors with bf16
+    /// [`Bf16`](ProductPrecision::Bf16), both operands are rounded in linear layers and, except on flex and ndarray, in
+    /// attention (on libtorch: over short sequences). Weights, gradients, moments, the residual stream, norms, softmax
+    /// and loss stay in f32, as do validation and all files. flex, ndarray and libtorch support bf16, wgpu and cuda if
+    /// the GPU does ([`ops::multiplies_in`](transformer_core::ops::multiplies_in)); on a CPU it is faster only with bf16
     /// instructions.
     pub precision: ProductPrecision,
     /// Number of consecutive updates skipped for a non-finite loss or gradient that ends the run with an error.
@@ -118,7 +118,7 @@ pub enum Schedule {
 
 impl Schedule {
     /// Whether the rate is zero at the last update, and so depends on the length of the run.
-    pub(crate) fn falls_to_zero(self) -> bool {
+    pub fn falls_to_zero(self) -> bool {
         matches!(self, Self::Linear | Self::Cosine)
     }
 }

@@ -66,9 +66,14 @@ fn two_files_become_a_model_that_translates() {
             .tokenizers(&tokenizers)
             .resume(resume)
     };
+    // Those of a run that ended before its first checkpoint. They would be loaded first.
+    let others = || train_bpe(["another text, another text"].into_iter(), 280).unwrap();
+    Tokenizers::separate(others(), others()).save(&out).unwrap();
     trainer(false)
         .train(train.pairs.clone(), valid.pairs.clone())
         .unwrap();
+    let found = Tokenizers::load(&out).unwrap();
+    assert!(found.have_vocabularies_of(&tokenizers));
 
     let read = |name| Corpus::from_tsv(out.join(name)).unwrap().len();
     assert_eq!((read(TRAINING_FILE), read(VALIDATION_FILE)), (4, 1));

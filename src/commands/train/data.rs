@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use transformer_core::formats::GENERATION_FILE;
+use transformer_core::formats::{GENERATION_FILE, TOKENIZER_FILES};
 use transformer_train::data::{
     Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs,
     VALIDATION_FILE,
@@ -141,22 +141,25 @@ impl Data {
 }
 
 /// Checks that a run without a checkpoint can use `out` as its directory, and would overwrite neither an input file (the
-/// files of the pairs and the file of `--config`) nor, if it is new, a file of its names in a directory that no run has
-/// used.
+/// files of the pairs, of `[tokenizer]` and of `--config`) nor, if it is new, a file of its names in a directory that no
+/// run has used.
 ///
 /// # Errors
 /// When `out` is a file, or cannot be created or written to; the first file that would be overwritten.
 pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path, is_new: bool) -> Result {
     check_directory(out)?;
-    let read = plan.run.data.paths().chain(config);
+    let run = &plan.run;
+    let read = run.data.paths().chain(run.tokenizer.paths()).chain(config);
     let read: Vec<PathBuf> = read.map(Path::to_owned).collect();
-    for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {
+    let own = [RUN_FILE, TRAINING_FILE, VALIDATION_FILE];
+    for written in own.into_iter().chain(TOKENIZER_FILES) {
         refuse_overwriting(&read, &out.join(written))?;
     }
     if !is_new || RunLock::is_in(out) {
         return Ok(());
     }
-    for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE, GENERATION_FILE] {
+    let own = own.into_iter().chain([GENERATION_FILE]);
+    for written in own.chain(TOKENIZER_FILES) {
         if out.join(written).symlink_metadata().is_ok() {
             return Err(format!(
                 "{} already has {written}, which no run has written; choose another --out",

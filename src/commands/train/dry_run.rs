@@ -1,8 +1,8 @@
 //! `transformer train --dry-run`: a report on a run, without training.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use transformer_core::TransformerConfig;
 use transformer_core::nn::ProductPrecision;
 use transformer_train::TrainingConfig;
 use transformer_train::data::{BatchSampler, ExampleSource, Lengths};
@@ -20,12 +20,7 @@ pub fn report(plan: &Plan, prepared: &Prepared, backend: BackendChoice) -> Resul
     let mut text = String::new();
     data(&mut text, prepared)?;
     batches(&mut text, &prepared.train, &plan.training)?;
-    let is_bf16 = plan.training.precision == ProductPrecision::Bf16;
-    memory(
-        &mut text,
-        &plan.model,
-        is_bf16 && backend.keeps_bf16_weights(),
-    )?;
+    memory(&mut text, plan, backend)?;
     Ok(text)
 }
 
@@ -90,21 +85,45 @@ fn padding(lengths: &[Lengths], batches: &[Vec<usize>]) -> f64 {
     1.0 - real as f64 / padded as f64
 }
 
-fn memory(text: &mut String, model: &TransformerConfig, keeps_bf16_weights: bool) -> Result {
-    let parameters = model.num_params();
-    // Bytes per parameter; Adam keeps two moments per parameter.
-    let mut parts: Vec<(&str, u128)> =
-        vec![("weights", 4), ("gradients", 4), ("Adam's moments", 8)];
-    if keeps_bf16_weights {
-        parts.push(("weights in bf16", 2));
+/// The number of parameters that are frozen.
+fn count_frozen(plan: &Plan) -> u128 {
+    if plan.frozen.is_empty() {
+        return 0;
+    }
+    let frozen: HashSet<&String> = plan.frozen.iter().collect();
+    let shapes = plan.model.parameter_shapes().into_iter();
+    let shapes = shapes.filter(|(name, _)| frozen.contains(name));
+    shapes
+        .map(|(_, shape)| shape.iter().product::<usize>() as u128)
+        .sum()
+}
+
+fn memory(text: &mut String, plan: &Plan, backend: BackendChoice) -> Result {
+    let parameters = plan.model.num_params();
+    let frozen = count_frozen(plan);
+    let trained = parameters - frozen;
+    // In bytes; Adam keeps two moments per parameter.
+    let mut parts = vec![
+        ("weights", 4 * parameters),
+        ("gradients", 4 * trained),
+        ("Adam's moments", 8 * trained),
+    ];
+    if plan.training.ema_decay.is_some() {
+        parts.push(("averaged weights", 4 * parameters));
+    }
+    let is_bf16 = plan.training.precision == ProductPrecision::Bf16;
+    if is_bf16 && backend.keeps_bf16_weights() {
+        parts.push(("weights in bf16", 2 * parameters));
     }
     writeln!(text, "model")?;
     writeln!(text, "  {parameters:>10} parameters")?;
+    if frozen > 0 {
+        writeln!(text, "  {frozen:>10} of them frozen")?;
+    }
     writeln!(text, "memory, without the activations of a batch")?;
     for &(name, bytes) in &parts {
-        writeln!(text, "  {:>10.1} MiB of {name}", mib(bytes * parameters))?;
+        writeln!(text, "  {:>10.1} MiB of {name}", mib(bytes))?;
     }
-    let together: u128 = parts.iter().map(|(_, bytes)| bytes).sum();
-    let together = mib(together * parameters);
-    Ok(writeln!(text, "  {together:>10.1} MiB in total")?)
+    let together = parts.iter().map(|(_, bytes)| bytes).sum();
+    Ok(writeln!(text, "  {:>10.1} MiB in total", mib(together))?)
 }

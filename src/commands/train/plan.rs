@@ -145,14 +145,17 @@ impl Plan {
     /// When there are too few batches.
     pub fn check_devices(&self, devices: usize, ranks: &Ranks) -> Result {
         let batches = self.training.batches_per_update;
-        let least = devices * ranks.size();
-        match batches < least {
-            true => Err(format!(
-                "`training.batches_per_update` is {batches}; {devices} devices need at least {least}, one batch each"
-            )
-            .into()),
-            false => Ok(()),
+        let (size, least) = (ranks.size(), devices * ranks.size());
+        if batches >= least {
+            return Ok(());
         }
+        let of_all = match size {
+            1 => format!("{devices} devices"),
+            _ => format!("{devices} devices in each of {size} processes"),
+        };
+        let rule = format!("must be at least {least}, one batch for each of {of_all}");
+        let key = "training.batches_per_update";
+        Err(self.refuse(key, batches, rule).into())
     }
 
     /// Sets the vocabularies of the model to those of its tokenizers. A model to start from already has them.

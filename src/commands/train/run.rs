@@ -19,7 +19,7 @@ use transformer_train::progress::{ProgressDisplay, printable};
 use transformer_train::ranks::Ranks;
 use transformer_train::run::{RunLock, StopReason};
 use transformer_train::validation::HookError;
-use transformer_train::{Trained, Trainer};
+use transformer_train::{Trained, Trainer, TrainingConfig};
 
 use super::earlier::CACHE_FILE;
 use super::errors::run_error;
@@ -125,7 +125,7 @@ impl BackendTask for Run {
             let _ = fs::remove_file(cache);
         }
         if ranks.is_first() {
-            say_how_it_went(&trained, made_before, plan.training.patience, &out);
+            say_how_it_went(&trained, made_before, &plan.training, &out);
         }
         match (trained.stopped, exit_code()) {
             (StopReason::Interrupted, Some(exit_code)) => Err(Interrupted { exit_code }.into()),
@@ -279,7 +279,7 @@ impl Files {
 fn say_how_it_went<M>(
     trained: &Trained<M>,
     made_before: usize,
-    patience: Option<usize>,
+    training: &TrainingConfig,
     out: &Path,
 ) {
     let skipped = match trained.skipped {
@@ -289,7 +289,13 @@ fn say_how_it_went<M>(
     let updates = counted(trained.updates, "update") + &skipped;
     say(match trained.stopped {
         StopReason::Updates if trained.updates == made_before => {
-            format!("already trained for {updates}; raise --updates to continue")
+            let more = match training.schedule.falls_to_zero() {
+                true => {
+                    "the learning rate has fallen to zero; to train further, begin a new run with --init"
+                }
+                false => "raise --updates to continue",
+            };
+            format!("already trained for {updates}; {more}")
         }
         StopReason::Updates => format!("done: {updates}"),
         StopReason::Time => format!(
@@ -297,7 +303,7 @@ fn say_how_it_went<M>(
         ),
         StopReason::Interrupted => format!("interrupted after {updates}; --resume continues"),
         StopReason::Patience => {
-            let validations = counted(patience.unwrap_or_default(), "validation");
+            let validations = counted(training.patience.unwrap_or_default(), "validation");
             format!("stopped early after {updates}: no improvement in {validations}")
         }
         _ => format!("stopped after {updates}"),

@@ -31,7 +31,8 @@ impl Request {
         Self::exact([]).with_prefix(prefix)
     }
 
-    /// Sets the tokens that the target must begin with, without `<bos>`.
+    /// Sets the tokens that the target must begin with, without `<bos>`. An `<eos>` among them ends the target, whatever
+    /// follows it, except in a [prompt](Self::prompt).
     pub fn with_prefix(self, prefix: impl Into<Vec<u32>>) -> Self {
         Self {
             prefix: prefix.into(),

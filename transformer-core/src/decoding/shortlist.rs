@@ -87,10 +87,14 @@ impl Shortlist {
 
     /// A shortlist of sorted lists.
     fn of(frequent: u32, offsets: Vec<usize>, lists: Vec<u32>) -> Self {
+        // Tokens before the first list and behind the last are in none.
+        let ends = offsets.first().zip(offsets.last());
+        let listed = ends.and_then(|(&first, &last)| lists.get(first..last));
+        let largest = listed.unwrap_or_default().iter().copied().max();
         Self {
             frequent,
             has_source_tokens: false,
-            largest: lists.iter().copied().max().max(frequent.checked_sub(1)),
+            largest: largest.max(frequent.checked_sub(1)),
             offsets,
             lists: Arc::new(lists),
         }
@@ -169,6 +173,9 @@ mod tests {
             Ok(Shortlist::new(0, &[[2, 4].as_slice(), &[3]]))
         );
         assert!(of(&[]).unwrap().candidates(&[0]).is_empty());
+        // 4 and 3 are in no list.
+        assert_eq!(of(&[1, 2]).unwrap().largest(), Some(2));
+        assert_eq!(of(&[7]).unwrap().largest(), None);
         let error = of(&[0, 1, 4]).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -43,7 +43,7 @@ use crate::special_tokens::SpecialTokens;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransformerConfig {
-    /// Size of the source vocabulary. A language model has no source, and does not read it.
+    /// Size of the source vocabulary; in a language model, which has no source, the same as `tgt_vocab_size`.
     pub src_vocab_size: usize,
     /// Size of the target vocabulary; in a language model, of its only one.
     pub tgt_vocab_size: usize,

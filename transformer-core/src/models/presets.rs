@@ -26,7 +26,8 @@ pub enum Table3 {
 }
 
 impl TransformerConfig {
-    /// The paper's base model (Table 3): 65 M parameters with its shared vocabulary of 37 000 pieces.
+    /// The paper's base model (Table 3): 63.0 M parameters with a shared vocabulary of 37 000 pieces; the table
+    /// has 65 M.
     pub fn base(vocab_size: usize) -> Self {
         Self {
             src_vocab_size: vocab_size,
@@ -44,7 +45,8 @@ impl TransformerConfig {
         }
     }
 
-    /// The paper's big model (Table 3): 213 M parameters with its shared vocabulary of 37 000 pieces.
+    /// The paper's big model (Table 3): 214.2 M parameters with a shared vocabulary of 37 000 pieces; the
+    /// table has 213 M.
     pub fn big(vocab_size: usize) -> Self {
         Self {
             d_model: 1024,

@@ -5,7 +5,7 @@ use std::f64::consts::FRAC_1_SQRT_2;
 use burn::module::{Param, ParamId};
 use burn::nn::Linear;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal, Uniform};
@@ -40,10 +40,11 @@ impl WeightInit {
 
     /// Weights drawn from the backend's random number generator, which `B::seed` seeds.
     pub fn from_backend<B: Backend>(device: &B::Device) -> Self {
+        // Not of the backend's type: f16 ends at 65 504.
         let parts = Tensor::<B, 1>::random(
             [4],
             burn::tensor::Distribution::Uniform(0.0, 65_536.0),
-            device,
+            (device, DType::F32),
         );
         let parts = parts.into_data();
         let parts = parts.iter::<f32>().map(|part| part as u64);

@@ -33,7 +33,7 @@ pub enum Mixer {
 /// The configuration of a [`Layer`]: the configurations of its parts, with one `d_model`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerConfig {
-    /// Self-attention; with a recurrence instead, only `d_model` is used.
+    /// Self-attention; with a recurrence in its place, only `d_model` is used, but all of it must be valid.
     pub self_attention: AttentionConfig,
     /// Self-attention, or a recurrence in its place.
     #[serde(default)]
@@ -231,13 +231,18 @@ impl<B: Backend> Block<B> for Layer<B> {
     }
 
     /// # Panics
-    /// When the layer has cross-attention and no memory is given, or the shapes do not agree.
+    /// When a memory is given to a layer without cross-attention, or none to a layer with it, or the shapes do not
+    /// agree.
     fn forward(
         &self,
         x: Tensor<B, 3>,
         at: &Context<'_, B>,
         mut state: Option<&mut LayerState<B>>,
     ) -> BlockOutput<B> {
+        assert!(
+            at.memory.is_none() || self.cross_attention.is_some(),
+            "a memory for a layer without cross-attention"
+        );
         let (x, self_attention) = self.self_attention_sublayer.forward_with(x, |x| {
             let Some(attention) = &self.self_attention else {
                 return (self.read_before(x, at, &mut state), None);

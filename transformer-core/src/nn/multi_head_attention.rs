@@ -206,13 +206,16 @@ impl<B: Backend> MultiHeadAttention<B> {
         })
     }
 
-    /// Attends to a memory with precomputed keys and values. The rows of a source are treated as one sequence of
-    /// queries.
+    /// Attends to a memory with precomputed keys and values ([`key_value`](Self::key_value)), as decoding does token by
+    /// token. A source may have several rows, one per hypothesis.
     ///
     /// # Shapes
-    /// - x: `[rows, len, d_model]`, the same number of rows per source
+    /// - x: `[rows, len, d_model]`, the same number of rows per source, those of a source side by side
     /// - output: see [`AttentionOutput`], with `batch` = rows
-    pub(crate) fn forward_to(
+    ///
+    /// # Panics
+    /// When the shapes do not agree.
+    pub fn forward_to(
         &self,
         memory: &KeyValue<B>,
         x: Tensor<B, 3>,

@@ -2,8 +2,8 @@
 
 use burn::config::Config;
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::nn::error::{ConfigError, assert_sizes, check_sizes};
@@ -135,7 +135,7 @@ pub struct Norm<B: Backend> {
 const SMALLEST_VARIANCE: f64 = 1e-36;
 
 impl<B: Backend> Norm<B> {
-    /// Normalizes the last dimension.
+    /// Normalizes the last dimension. For a 16-bit `x`, it computes in f32, because squares overflow in f16.
     ///
     /// # Shapes
     /// - x: `[.., d_model]`
@@ -144,16 +144,27 @@ impl<B: Backend> Norm<B> {
     /// # Panics
     /// When `x` is not `d_model` wide.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let gamma = self.gamma.val();
+        match x.dtype() {
+            half @ (DType::F16 | DType::BF16) => self.normalized(x.cast(DType::F32)).cast(half),
+            _ => self.normalized(x),
+        }
+    }
+
+    /// Computes in the type of `x`.
+    fn normalized<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let gamma = self.gamma.val().cast(x.dtype());
         let beta = || match &self.beta {
-            Some(beta) => beta.val(),
+            Some(beta) => beta.val().cast(x.dtype()),
             None => gamma.zeros_like(),
         };
         match self.kind {
-            NormKind::Variance => ops::layer_norm(x, gamma.clone(), beta(), self.epsilon),
+            NormKind::Variance => {
+                let beta = beta();
+                ops::layer_norm(x, gamma, beta, self.epsilon)
+            }
             NormKind::UnbiasedDeviation => {
-                let normed = self.by_unbiased_deviation(x);
-                normed * gamma.clone().unsqueeze() + beta().unsqueeze()
+                let shift = beta().unsqueeze();
+                self.by_unbiased_deviation(x) * gamma.unsqueeze() + shift
             }
             NormKind::RootMeanSquare => {
                 let squares = x.clone().powi_scalar(2).mean_dim(D - 1);
@@ -167,7 +178,7 @@ impl<B: Backend> Norm<B> {
         let centred = x.clone() - x.mean_dim(D - 1);
         let squares = centred.clone().powi_scalar(2).sum_dim(D - 1);
         // Without the bound, the derivative of the norm would be infinite where all features are equal.
-        let deviation = (squares / (d_model - 1) as f64)
+        let deviation = (squares / (d_model - 1).max(1) as f64)
             .clamp_min(SMALLEST_VARIANCE)
             .sqrt();
         centred / (deviation + self.epsilon)

@@ -114,12 +114,17 @@ impl<B: Backend> SelfAttention<B> {
         rotary.turn(packed, first, turned)
     }
 
-    /// [`forward`](Self::forward) for the positions after cached ones; appends their keys and values to the cache.
+    /// [`forward`](Self::forward) for the positions after the known ones. It appends their keys and values to `known`,
+    /// the [`rows`](crate::nn::LayerState::rows) of a layer's state, which is `None` before the first position.
     ///
     /// # Shapes
     /// - x: `[batch, new_len, d_model]`
-    /// - output: see [`AttentionOutput`], with `query_len` = `new_len`
-    pub(crate) fn forward_after(
+    /// - mask of `at`: `[batch or 1, n_heads or 1, new_len or 1, key_len]`
+    /// - output: see [`AttentionOutput`], with `query_len` = `new_len` and `key_len` = known and new positions
+    ///
+    /// # Panics
+    /// When the shapes do not agree.
+    pub fn forward_after(
         &self,
         x: Tensor<B, 3>,
         at: &Context<'_, B>,

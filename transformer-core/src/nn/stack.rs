@@ -8,7 +8,7 @@ use burn::tensor::{Bool, Int, Tensor};
 use crate::nn::block::{Block, BlockOutput, Context};
 use crate::nn::cache::Cache;
 use crate::nn::init::WeightInit;
-use crate::nn::layer::{Layer, LayerConfig};
+use crate::nn::layer::{Layer, LayerConfig, Mixer};
 use crate::nn::norm::Norm;
 use crate::nn::parameters::{Parameter, within};
 use crate::nn::position_bias::{PositionBias, PositionBiasConfig};
@@ -56,7 +56,8 @@ impl StackConfig {
     /// A stack with weights drawn from the backend's random number generator.
     ///
     /// # Panics
-    /// When the configuration of the layers or of the bias is not [valid](LayerConfig::validate).
+    /// When the configuration of the layers or of the bias is not [valid](LayerConfig::validate), or the bias is not for
+    /// the heads of their self-attention.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Stack<B, Layer<B>> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
@@ -70,9 +71,17 @@ impl StackConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> Stack<B, Layer<B>> {
+        let position_bias = self.position_bias.as_ref();
+        if let Some(bias) = position_bias {
+            let found = (self.layer.mixer, self.layer.self_attention.n_heads);
+            let expected = (Mixer::SelfAttention, bias.n_heads);
+            assert_eq!(
+                found, expected,
+                "heads of the layers and of the position bias"
+            );
+        }
         let layers = (0..self.n_layers).map(|_| self.layer.init_from(init, device));
         let layers = layers.collect();
-        let position_bias = self.position_bias.as_ref();
         Stack {
             layers,
             final_norm: self
@@ -122,7 +131,8 @@ impl<B: Backend, L: Block<B>> Stack<B, L> {
     /// - output: see [`StackOutput`], with `key_len` = `len`
     ///
     /// # Panics
-    /// When the layers have cross-attention and no memory is given, or the shapes do not agree.
+    /// When a memory is given to layers without cross-attention, or none to layers with it, or the shapes do not
+    /// agree.
     pub fn forward(&self, x: Tensor<B, 3>, at: &Context<'_, B>) -> StackOutput<B> {
         let ([_, len, _], device) = (x.dims(), x.device());
         let mask = self.biased(at.mask.cloned(), [len, len], &device);

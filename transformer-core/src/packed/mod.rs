@@ -207,8 +207,8 @@ impl PackedModel {
             None => Next::new(log_probs),
         };
         match attention {
-            AttentionWeights::Discard => next,
-            AttentionWeights::Return => next.with_attention(weights),
+            AttentionWeights::Return if state.src_len > 0 => next.with_attention(weights),
+            _ => next,
         }
     }
 

@@ -2,9 +2,11 @@
 
 use crate::common::*;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Distribution, Int, Tensor};
 use transformer_core::Transformer;
-use transformer_core::nn::{AttentionWeights, Cache, LayerState, Memory};
+use transformer_core::nn::{
+    AttentionInput, AttentionWeights, Cache, Context, LayerState, Mask, Memory,
+};
 
 const SOURCES: [&[u32]; 4] = [&[5, 3, 7, 12, 2], &[4, 2], &[9, 8, 11, 2], &[6, 6, 2]];
 // One row ends early; one starts with a padded position, whose every key is blocked.
@@ -39,6 +41,50 @@ fn same_in_chunks<B: Backend>(chunks: &[usize]) {
         let whole = model.generate(model.decode(tokens(&TARGETS), &memory));
         assert_close(parts, whole, 1e-5);
     }
+}
+
+/// What a layer of one's own needs of attention to decode step by step.
+#[test]
+fn attention_with_a_state_is_attention_to_all() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let layer = &model.decoder.layers[0];
+    let (own, cross) = (&layer.self_attention, &layer.cross_attention);
+    let (own, cross) = (own.as_ref().unwrap(), cross.as_ref().unwrap());
+    let device = Default::default();
+    let normal = Distribution::Normal(0.0, 1.0);
+    let x = Tensor::<NdArray, 3>::random([4, 5, 12], normal, &device);
+
+    let mask = Mask::causal(5, 5, &device);
+    let whole = own.forward(x.clone(), Some(&mask), AttentionWeights::Discard);
+    let mut known = None;
+    let steps = x.clone().split(1, 1).into_iter().map(|step| {
+        let attended = own.forward_after(step, &Context::default(), &mut known);
+        attended.output
+    });
+    assert_close(Tensor::cat(steps.collect(), 1), whole.output, 1e-5);
+
+    // Two rows for each of two sources.
+    let memory = Tensor::<NdArray, 3>::random([2, 3, 12], normal, &device);
+    let found = cross.forward_to(
+        &cross.key_value(memory.clone()),
+        x.clone(),
+        &Context::default(),
+    );
+    let memory = memory.select(0, Tensor::from_data([0, 0, 1, 1], &device));
+    let whole = cross.forward(AttentionInput::to_memory(x, memory));
+    assert_close(found.output, whole.output, 1e-5);
+}
+
+#[test]
+#[should_panic(expected = "a memory for a layer without cross-attention")]
+fn an_encoder_does_not_ignore_a_memory() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let memory = model.encode(tokens(&SOURCES)).hidden;
+    let at = Context {
+        memory: Some(&memory),
+        ..Context::default()
+    };
+    model.encoder.forward(memory.clone(), &at);
 }
 
 /// Beyond the table of sinusoids, too.

@@ -1,7 +1,7 @@
 //! Dropout, alone and with a residual connection.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{DType, Distribution, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
@@ -79,7 +79,9 @@ pub fn draw<I: Backend>(p: f64, device: &I::Device) -> Option<Keep> {
     if p == 0.0 {
         return None;
     }
-    let parts = Tensor::<I, 1>::random([3], Distribution::Uniform(0.0, 65_536.0), device);
+    // Not of the backend's type: f16 ends at 65 504.
+    let of_16_bits = Distribution::Uniform(0.0, 65_536.0);
+    let parts = Tensor::<I, 1>::random([3], of_16_bits, (device, DType::F32));
     let seed = parts
         .into_data()
         .iter::<f32>()

@@ -130,7 +130,8 @@ pub enum ExampleProblem {
 pub struct TokenizedPair {
     /// Token ids of the source sentence. The model ignores padding tokens.
     pub source: Vec<u32>,
-    /// Token ids of the target sentence. Padding tokens in it are not learned.
+    /// Token ids of the target sentence. Padding tokens in it are not learned, but count among the tokens by which an
+    /// update's loss is divided.
     pub target: Vec<u32>,
 }
 

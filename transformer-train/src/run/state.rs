@@ -197,14 +197,15 @@ impl RunState {
         averages.find(|average| average.is_of(self.update, checkpoints))
     }
 
-    /// Number of validations since the best one. Those that were made early do not count.
+    /// Number of validations since the best one. Those that were made early do not count, good or bad: an uninterrupted
+    /// run would not have them.
     fn not_better(&self) -> usize {
         let by = &self.config.best_by;
         let mut best = f64::NAN;
         let mut since = 0;
-        for validation in &self.validations {
+        for validation in self.validations.iter().filter(|other| !other.early) {
             let value = by.value(validation);
-            since += usize::from(!validation.early);
+            since += 1;
             if by.is_better(value, best) {
                 best = value;
                 since = 0;
@@ -457,7 +458,11 @@ mod tests {
         between.update += 1;
         assert!(!between.is_out_of_patience());
         // Where the time was over, for example.
-        let mut stopped = run(config, &[3.0, 2.0]);
+        let mut stopped = run(config.clone(), &[3.0, 2.0]);
+        stopped.validations[1].early = true;
+        assert!(!stopped.is_out_of_patience());
+        // Better than the ones before and after it: without it, the last one is the best.
+        let mut stopped = run(config, &[3.0, 5.0, 4.0]);
         stopped.validations[1].early = true;
         assert!(!stopped.is_out_of_patience());
     }

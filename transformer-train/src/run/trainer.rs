@@ -232,7 +232,8 @@ where
     ///
     /// Rank 0 leads: it alone has the directory, validates, displays and logs; these settings are ignored in the
     /// others. All start with rank 0's weights, and all end together, whichever of them is interrupted. In other
-    /// ranks, [`Trained`] has neither validations nor an average.
+    /// ranks, [`Trained`] has neither validations nor an average; if a resumed run had already ended, it has the initial
+    /// weights there.
     ///
     /// A process that fails must end the others, as `Mpi::run` does with the feature `mpi`.
     pub fn ranks(mut self, ranks: &Ranks) -> Self {
@@ -281,7 +282,8 @@ where
 
     /// Resumes from the newest checkpoint in the directory, if there is one: with its weights and their average,
     /// its optimizer's state, and the next examples. Wherever the run was stopped or killed, its result is the
-    /// same as without the interruption, bit for bit if the backend is deterministic.
+    /// same as without the interruption, bit for bit if the backend is deterministic. Only the validation that a time
+    /// limit causes would not have been made: its model is kept if it is the best.
     ///
     /// Settings that do not affect the weights may change: when to validate, when to write and keep checkpoints,
     /// by which criterion to compare validations, and when to end, unless the learning rate depends on the end.

@@ -91,7 +91,7 @@ impl TextValidation {
         self
     }
 
-    /// Shows the translations of the first `count` pairs in the displays.
+    /// Shows the translations of the first `count` pairs in the displays. Without metrics, no others are translated.
     pub fn samples(mut self, count: usize) -> Self {
         self.samples = count;
         self
@@ -126,7 +126,12 @@ impl<B: Backend, M: NextToken> ValidationMetrics<B, M> for TextValidation {
     }
 
     fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
-        let hypotheses = self.translator(at.model)?.translate_batch(&self.sources)?;
+        let translated = match self.metrics.is_empty() {
+            true => self.samples.min(self.sources.len()),
+            false => self.sources.len(),
+        };
+        let sources = &self.sources[..translated];
+        let hypotheses = self.translator(at.model)?.translate_batch(sources)?;
         let mut numbers = Vec::with_capacity(self.metrics.len());
         for metric in &self.metrics {
             numbers.push(metric.measure(&hypotheses, &self.references)?.value);
@@ -147,6 +152,9 @@ impl<B: Backend, M: NextToken> ValidationMetrics<B, M> for TextValidation {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use burn_ndarray::NdArray;
     use transformer_core::decoding::{Next, RequestProblem, SpecialTokens, Threads, Vocabulary};
     use transformer_core::nn::AttentionWeights;
@@ -159,6 +167,8 @@ mod tests {
     /// Translates every sentence into itself.
     struct Copier {
         vocab_size: usize,
+        /// The number of sentences so far.
+        translated: AtomicUsize,
     }
 
     /// The source of each row, and the index of the next token.
@@ -179,6 +189,7 @@ mod tests {
         }
 
         fn start(&self, sources: &[&[u32]], _: Threads) -> Sources {
+            self.translated.fetch_add(sources.len(), Relaxed);
             Sources(sources.iter().map(|source| source.to_vec()).collect(), 0)
         }
 
@@ -224,17 +235,24 @@ mod tests {
 
     fn copier() -> Copier {
         let vocab_size = tokenizers().target().vocab_size();
-        Copier { vocab_size }
+        Copier {
+            vocab_size,
+            translated: AtomicUsize::new(0),
+        }
     }
 
-    fn measured(mut validation: TextValidation) -> Measurement {
+    fn measured(validation: TextValidation) -> Measurement {
+        measured_by(&copier(), validation)
+    }
+
+    fn measured_by(model: &Copier, mut validation: TextValidation) -> Measurement {
         let context = ValidationContext {
-            model: &copier(),
+            model,
             update: 1,
             statistics: &Statistics::default(),
             earlier: &[],
         };
-        ValidationMetrics::<NdArray, _>::check(&validation, &copier()).unwrap();
+        ValidationMetrics::<NdArray, _>::check(&validation, model).unwrap();
         ValidationMetrics::<NdArray, _>::measure(&mut validation, context).unwrap()
     }
 
@@ -267,9 +285,14 @@ mod tests {
 
     #[test]
     fn samples_are_the_first_pairs() {
-        let validation = TextValidation::new(pairs(), &tokenizers()).samples(2);
-        let samples = measured(validation).samples;
+        let validation = TextValidation::new(pairs(), &tokenizers())
+            .metrics([])
+            .samples(2);
+        let model = copier();
+        let samples = measured_by(&model, validation).samples;
         assert_eq!(samples.len(), 2);
+        // No other pair is translated where nothing is measured.
+        assert_eq!(model.translated.into_inner(), 2);
         let second = SampleOutput {
             source: "a x b".into(),
             hypothesis: "a x b".into(),

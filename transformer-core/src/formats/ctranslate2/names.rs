@@ -46,6 +46,23 @@ const fn norm(ours: &'static [&'static str], theirs: &'static [&'static str]) ->
     line(NORM, ours, theirs)
 }
 
+/// The names of a layer. An encoder's has no cross-attention.
+const LAYER: &[Line] = &[
+    linear(QUERY_KEY_VALUE, &["self_attention/linear_0/"]),
+    linear(SELF_PROJECTION, &["self_attention/linear_1/"]),
+    matrix(RELATIVE_KEYS, &[OF_KEYS]),
+    matrix(RELATIVE_VALUES, &[OF_VALUES]),
+    norm(SELF_NORM, &["self_attention/layer_norm/"]),
+    linear(QUERY, &["attention/linear_0/"]),
+    linear(KEY_VALUE, &["attention/linear_1/"]),
+    linear(CROSS_PROJECTION, &["attention/linear_2/"]),
+    norm(CROSS_NORM, &["attention/layer_norm/"]),
+    linear(GATE, &["ffn/linear_0/"]),
+    linear(INNER, &[GATED_INNER]),
+    linear(OUTER, &["ffn/linear_1/"]),
+    norm(FEED_FORWARD_NORM, &["ffn/layer_norm/"]),
+];
+
 pub(super) const NAMES: Names = Names {
     outside: &[
         matrix(SRC_EMBEDDING, &[OF_SOURCE]),
@@ -65,35 +82,11 @@ pub(super) const NAMES: Names = Names {
     ],
     encoder: Layer {
         theirs: "encoder/layer_{}/",
-        lines: &[
-            linear(QUERY_KEY_VALUE, &["self_attention/linear_0/"]),
-            linear(SELF_PROJECTION, &["self_attention/linear_1/"]),
-            matrix(RELATIVE_KEYS, &[OF_KEYS]),
-            matrix(RELATIVE_VALUES, &[OF_VALUES]),
-            norm(SELF_NORM, &["self_attention/layer_norm/"]),
-            linear(GATE, &["ffn/linear_0/"]),
-            linear(INNER, &[GATED_INNER]),
-            linear(OUTER, &["ffn/linear_1/"]),
-            norm(FEED_FORWARD_NORM, &["ffn/layer_norm/"]),
-        ],
+        lines: LAYER,
     },
     decoder: Layer {
         theirs: "decoder/layer_{}/",
-        lines: &[
-            linear(QUERY_KEY_VALUE, &["self_attention/linear_0/"]),
-            linear(SELF_PROJECTION, &["self_attention/linear_1/"]),
-            matrix(RELATIVE_KEYS, &[OF_KEYS]),
-            matrix(RELATIVE_VALUES, &[OF_VALUES]),
-            norm(SELF_NORM, &["self_attention/layer_norm/"]),
-            linear(QUERY, &["attention/linear_0/"]),
-            linear(KEY_VALUE, &["attention/linear_1/"]),
-            linear(CROSS_PROJECTION, &["attention/linear_2/"]),
-            norm(CROSS_NORM, &["attention/layer_norm/"]),
-            linear(GATE, &["ffn/linear_0/"]),
-            linear(INNER, &[GATED_INNER]),
-            linear(OUTER, &["ffn/linear_1/"]),
-            norm(FEED_FORWARD_NORM, &["ffn/layer_norm/"]),
-        ],
+        lines: LAYER,
     },
     position_tables: &[],
 };

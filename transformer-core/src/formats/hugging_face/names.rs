@@ -79,6 +79,20 @@ const fn table(name: &'static str) -> PositionTable {
     }
 }
 
+/// The names of a layer. An encoder's has no cross-attention.
+const BART_LAYER: &[Line] = &[
+    linear(QUERY_KEY_VALUE, SELF_ATTENTION),
+    linear(SELF_PROJECTION, &["self_attn.out_proj."]),
+    norm(SELF_NORM, &["self_attn_layer_norm."]),
+    linear(QUERY, &["encoder_attn.q_proj."]),
+    linear(KEY_VALUE, &["encoder_attn.k_proj.", "encoder_attn.v_proj."]),
+    linear(CROSS_PROJECTION, &["encoder_attn.out_proj."]),
+    norm(CROSS_NORM, &["encoder_attn_layer_norm."]),
+    linear(INNER, &["fc1."]),
+    linear(OUTER, &["fc2."]),
+    norm(FEED_FORWARD_NORM, &["final_layer_norm."]),
+];
+
 pub(super) const BART: Names = Names {
     outside: &[
         Line {
@@ -104,29 +118,11 @@ pub(super) const BART: Names = Names {
     ],
     encoder: Layer {
         theirs: "model.encoder.layers.{}.",
-        lines: &[
-            linear(QUERY_KEY_VALUE, SELF_ATTENTION),
-            linear(SELF_PROJECTION, &["self_attn.out_proj."]),
-            norm(SELF_NORM, &["self_attn_layer_norm."]),
-            linear(INNER, &["fc1."]),
-            linear(OUTER, &["fc2."]),
-            norm(FEED_FORWARD_NORM, &["final_layer_norm."]),
-        ],
+        lines: BART_LAYER,
     },
     decoder: Layer {
         theirs: "model.decoder.layers.{}.",
-        lines: &[
-            linear(QUERY_KEY_VALUE, SELF_ATTENTION),
-            linear(SELF_PROJECTION, &["self_attn.out_proj."]),
-            norm(SELF_NORM, &["self_attn_layer_norm."]),
-            linear(QUERY, &["encoder_attn.q_proj."]),
-            linear(KEY_VALUE, &["encoder_attn.k_proj.", "encoder_attn.v_proj."]),
-            linear(CROSS_PROJECTION, &["encoder_attn.out_proj."]),
-            norm(CROSS_NORM, &["encoder_attn_layer_norm."]),
-            linear(INNER, &["fc1."]),
-            linear(OUTER, &["fc2."]),
-            norm(FEED_FORWARD_NORM, &["final_layer_norm."]),
-        ],
+        lines: BART_LAYER,
     },
     position_tables: &[
         table("model.encoder.embed_positions.weight"),

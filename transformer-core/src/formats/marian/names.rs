@@ -47,6 +47,33 @@ const fn norm(ours: &'static [&'static str], theirs: &'static [&'static str]) ->
     line(NORM, ours, theirs)
 }
 
+/// The names of a layer. An encoder's has no cross-attention and no recurrence.
+const LAYER: &[Line] = &[
+    weight(QUERY_KEY_VALUE, &["self_Wq", "self_Wk", "self_Wv"]),
+    bias(QUERY_KEY_VALUE, &["self_bq", "self_bk", "self_bv"]),
+    weight(SELF_PROJECTION, &["self_Wo"]),
+    bias(SELF_PROJECTION, &["self_bo"]),
+    norm(SELF_NORM, &["self_Wo_ln_"]),
+    weight(&["recurrence.input"], &["rnn_W"]),
+    weight(&["recurrence.forget"], &["rnn_Wf"]),
+    bias(&["recurrence.forget"], &["rnn_bf"]),
+    // After the recurrence, and before it.
+    norm(SELF_NORM, &["rnn_ffn_ln_"]),
+    norm(SELF_NORM, &["rnn_ln_"]),
+    weight(QUERY, &["context_Wq"]),
+    bias(QUERY, &["context_bq"]),
+    weight(KEY_VALUE, &["context_Wk", "context_Wv"]),
+    bias(KEY_VALUE, &["context_bk", "context_bv"]),
+    weight(CROSS_PROJECTION, &["context_Wo"]),
+    bias(CROSS_PROJECTION, &["context_bo"]),
+    norm(CROSS_NORM, &["context_Wo_ln_"]),
+    weight(INNER, &["ffn_W1"]),
+    bias(INNER, &["ffn_b1"]),
+    weight(OUTER, &["ffn_W2"]),
+    bias(OUTER, &["ffn_b2"]),
+    norm(FEED_FORWARD_NORM, &["ffn_ffn_ln_"]),
+];
+
 pub(super) const NAMES: Names = Names {
     outside: &[
         matrix(SRC_EMBEDDING, &["Wemb"]),
@@ -65,46 +92,11 @@ pub(super) const NAMES: Names = Names {
     ],
     encoder: Layer {
         theirs: "encoder_l{1}_",
-        lines: &[
-            weight(QUERY_KEY_VALUE, &["self_Wq", "self_Wk", "self_Wv"]),
-            bias(QUERY_KEY_VALUE, &["self_bq", "self_bk", "self_bv"]),
-            weight(SELF_PROJECTION, &["self_Wo"]),
-            bias(SELF_PROJECTION, &["self_bo"]),
-            norm(SELF_NORM, &["self_Wo_ln_"]),
-            weight(INNER, &["ffn_W1"]),
-            bias(INNER, &["ffn_b1"]),
-            weight(OUTER, &["ffn_W2"]),
-            bias(OUTER, &["ffn_b2"]),
-            norm(FEED_FORWARD_NORM, &["ffn_ffn_ln_"]),
-        ],
+        lines: LAYER,
     },
     decoder: Layer {
         theirs: "decoder_l{1}_",
-        lines: &[
-            weight(QUERY_KEY_VALUE, &["self_Wq", "self_Wk", "self_Wv"]),
-            bias(QUERY_KEY_VALUE, &["self_bq", "self_bk", "self_bv"]),
-            weight(SELF_PROJECTION, &["self_Wo"]),
-            bias(SELF_PROJECTION, &["self_bo"]),
-            norm(SELF_NORM, &["self_Wo_ln_"]),
-            weight(&["recurrence.input"], &["rnn_W"]),
-            weight(&["recurrence.forget"], &["rnn_Wf"]),
-            bias(&["recurrence.forget"], &["rnn_bf"]),
-            // After the recurrence, and before it.
-            norm(SELF_NORM, &["rnn_ffn_ln_"]),
-            norm(SELF_NORM, &["rnn_ln_"]),
-            weight(QUERY, &["context_Wq"]),
-            bias(QUERY, &["context_bq"]),
-            weight(KEY_VALUE, &["context_Wk", "context_Wv"]),
-            bias(KEY_VALUE, &["context_bk", "context_bv"]),
-            weight(CROSS_PROJECTION, &["context_Wo"]),
-            bias(CROSS_PROJECTION, &["context_bo"]),
-            norm(CROSS_NORM, &["context_Wo_ln_"]),
-            weight(INNER, &["ffn_W1"]),
-            bias(INNER, &["ffn_b1"]),
-            weight(OUTER, &["ffn_W2"]),
-            bias(OUTER, &["ffn_b2"]),
-            norm(FEED_FORWARD_NORM, &["ffn_ffn_ln_"]),
-        ],
+        lines: LAYER,
     },
     position_tables: &[],
 };

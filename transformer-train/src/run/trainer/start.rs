@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+#[cfg(feature = "text")]
+use std::{fs, io};
 
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 #[cfg(feature = "text")]
-use transformer_core::Tokenizers;
+use transformer_core::{Tokenizers, formats::TOKENIZER_FILES};
 
 use crate::config::TrainingConfig;
 use crate::data::{BatchSampler, Example, ExampleSet, ExampleSource, UpdateLoader};
@@ -267,11 +269,29 @@ where
             }
             // Before its first checkpoint, a run may still change its languages.
             if !has_some || checkpoints.newest()?.is_none() {
+                if !self.resume {
+                    remove_tokenizers(directory)?;
+                }
                 tokenizers.save(directory)?;
             }
         }
         Ok(Some(checkpoints))
     }
+}
+
+/// Removes the tokenizers of a run that ended before its first checkpoint: some would be loaded in place of this run's.
+#[cfg(feature = "text")]
+fn remove_tokenizers(directory: &Path) -> Result<(), TrainError> {
+    for name in TOKENIZER_FILES {
+        let path = directory.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(TrainError::io(&path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The run at its newest checkpoint; unchanged if there is none.

@@ -110,12 +110,12 @@ where
     ) -> (GradientsParams, Option<DeviceStatistics<B::InnerBackend>>) {
         let devices = &self.devices;
         let main = &devices[0];
-        for device in devices {
-            B::seed(device, self.seed());
-        }
         let mut accumulator = GradientsAccumulator::new();
         let mut sums: Option<DeviceStatistics<B::InnerBackend>> = None;
-        for (device, part) in devices.iter().zip(update.deal(devices.len())) {
+        for (index, part) in update.deal(devices.len()).into_iter().enumerate() {
+            let device = &devices[index];
+            // Directly before its part, because libtorch seeds the generators of all GPUs at once.
+            B::seed(device, self.seed(index));
             let (grads, part_sums) = if device == main {
                 gradients::<B, M>(model, &part, &self.loss)
             } else {
@@ -127,14 +127,15 @@ where
         (accumulator.grads(), sums)
     }
 
-    /// The seed of the next update's dropout, a function of the update's number, so that a resumed run draws the
-    /// same. Each rank has its own seed; rank 0 has the seed of a single process.
-    fn seed(&self) -> u64 {
+    /// The seed of the next update's dropout on a device, a function of the update's number, so that a resumed run draws
+    /// the same. Each rank and each of its devices has its own seed; the first have the seed of a single process and
+    /// device.
+    fn seed(&self, device: usize) -> u64 {
         let number = self.state.update + 1;
         let seed = mix(self.config.seed, number as u64);
-        match self.ranks.rank() {
+        match (device as u64) << 32 | self.ranks.rank() as u64 {
             0 => seed,
-            rank => mix(seed, rank as u64),
+            other => mix(seed, other),
         }
     }
 

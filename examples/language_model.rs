@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use burn::module::AutodiffModule;
+use burn::tensor::backend::Backend as _;
 use burn::train::SupervisedTraining;
 use burn::train::metric::{LearningRateMetric, LossMetric};
 use clap::Parser;
@@ -38,7 +39,7 @@ struct Flags {
     /// Maximum characters per batch
     #[arg(long, default_value_t = 4096)]
     batch_tokens: usize,
-    /// Seed of all random numbers
+    /// Seed of the weights, the batches, the dropout and the samples
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -88,8 +89,10 @@ fn main() -> Result<(), Failure> {
         final_norm: true,
         ..TransformerConfig::language_model(characters.vocab_size())
     };
-    let model = config
-        .init_language_model::<Autodiff<Backend>>(flags.seed, &transformer_examples::device()?)?;
+    let device = transformer_examples::device()?;
+    // Burn's loop does not seed the dropout.
+    Autodiff::<Backend>::seed(&device, flags.seed);
+    let model = config.init_language_model::<Autodiff<Backend>>(flags.seed, &device)?;
     let run = TrainingConfig {
         seed: flags.seed,
         batch_tokens: flags.batch_tokens,

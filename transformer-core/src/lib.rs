@@ -55,6 +55,7 @@
 //! | [`formats`] | model directories: reading, writing, exporting, quantizing |
 //! | `text` | tokenizers and translators (feature `text`) |
 //! | [`ops`] | the operations that layers are made of |
+//! | [`backend`] | Burn's backends, each with its feature, and devices by name |
 //!
 //! The crate root re-exports the names that most programs need.
 //!

@@ -57,7 +57,7 @@
 //! | sentence pairs from files | [`Corpus`](data::Corpus); [`CorpusFiles`](data::CorpusFiles), larger than memory |
 //! | examples by position, in memory or in a file | [`ExampleSource`](data::ExampleSource), `PairCache` |
 //! | one shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
-//! | other vocabularies: unigram, characters, words | `train_tokenizer`, with the feature `text` |
+//! | other vocabularies: unigram, characters, decomposed characters, words | `train_tokenizer`, with the feature `text` |
 //! | batches of similar length | [`BatchSampler`](data::BatchSampler) (§5.1) |
 //! | the interface of a model that can be trained | [`Objective`](objective::Objective) |
 //! | label-smoothed loss, without padding | [`LabelSmoothedCrossEntropy`](objective::LabelSmoothedCrossEntropy) (§5.4), [`Labels`](objective::Labels) |

@@ -113,8 +113,9 @@ pub trait Objective<B: Backend>: Module<B> {
 
     /// Checks that the model can learn from an example.
     ///
-    /// The problem with the example, which ends the run: before it starts for examples in a list, and when the
-    /// example is read for other [`ExampleSource`](crate::data::ExampleSource)s.
+    /// # Errors
+    /// The problem with the example. It ends the run: before the first update for examples in a list, and for other
+    /// [`ExampleSource`](crate::data::ExampleSource)s when the example is read.
     fn check(&self, _example: &Self::Example) -> Result<(), ExampleProblem> {
         Ok(())
     }

@@ -32,8 +32,8 @@ pub struct DecodeOptions {
     pub coverage_penalty: f64,
     /// The maximum length, at which a target without `<eos>` is cut off.
     pub max_length: MaxLength,
-    /// The minimum length of a target in tokens, without `<eos>`. It overrides a smaller `MaxLength::SourcePlus`. The
-    /// `<eos>` of `forced_last` comes last even where this minimum is the maximum.
+    /// The minimum length of a target in tokens, without `<eos>`. It overrides a smaller `MaxLength::SourcePlus`. With
+    /// `forced_last`, `<eos>` has the last place, also where the minimum equals the maximum.
     pub min_length: usize,
     /// Whether a beam search with a length or coverage penalty ends for a source as soon as it has found as many
     /// targets as the beam size, as in CTranslate2. Otherwise it continues while an unfinished target scores better, at

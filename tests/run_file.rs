@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use clap::ValueEnum;
 use safetensors::{Dtype, SafeTensors};
-use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
+use support::{corpus, count, fails, file, folder, program, succeeds, train_for, trained};
 use transformer_core::DecodeOptions;
 use transformer_core::decoding::LengthPenalty;
 use transformer_core::formats::GENERATION_FILE;
@@ -922,12 +922,10 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
     dry_run.args(["--dry-run", "--set", "init.freeze=[\"encoder.*\"]", "--set"]);
     dry_run.arg(format!("init.model={}", model.display()));
     let report = succeeds(dry_run.arg("--data").arg(corpus(folder.path())));
-    let count = |end: &str| -> u64 {
-        let line = report.lines().find(|line| line.ends_with(end));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        number.map_or(0, |number| number.parse().expect("a number"))
-    };
-    let (parameters, frozen) = (count(" parameters"), count(" of them frozen"));
+    let (parameters, frozen) = (
+        count(&report, " parameters"),
+        count(&report, " of them frozen"),
+    );
     assert!(frozen > 0 && frozen < parameters / 2, "{report}");
     // What is frozen has weights, but no gradients and no moments.
     let parts = [

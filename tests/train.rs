@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::{
-    corpus, fails, file, folder, program, run, run_on_input, stderr, succeeds, train, train_for,
-    trained, with_model,
+    corpus, count, fails, file, folder, program, run, run_on_input, stderr, succeeds, train,
+    train_for, trained, with_model,
 };
 
 #[test]
@@ -301,12 +301,7 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
     command.args(["--hold-out", "10", "--max-pieces", "100"]);
     command.args(["--set", "training.ema_decay=0.9"]);
     let out = succeeds(command.arg("--parallel").arg(source).arg(target));
-    // The number in the line that ends so; 0 without one.
-    let count = |end: &str| -> u64 {
-        let line = out.lines().find(|line| line.ends_with(end));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        number.map_or(0, |number| number.parse().expect("a number"))
-    };
+    let count = |end| count(&out, end);
     // One of them, and the line says so.
     let too_long = count(" training pair skipped: more than 100 pieces on a side")
         + count(" validation pair skipped: more than 100 pieces on a side");

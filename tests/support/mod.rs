@@ -103,6 +103,13 @@ pub fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
+/// The number in the line of a report that ends so; 0 without one.
+pub fn count(report: &str, end: &str) -> u64 {
+    let line = report.lines().find(|line| line.ends_with(end));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.map_or(0, |number| number.parse().expect("a number"))
+}
+
 /// Every text of a picture.
 pub fn labels(svg: &str) -> Vec<&str> {
     svg.split("<text ")
